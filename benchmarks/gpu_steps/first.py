@@ -6,11 +6,13 @@ What decides whether t2t trains on this GPU comes first, then what makes it fast
   versions its gradients are not finite where a tile of queries or keys is not full, or where all
   logits of a query are far below 0 (t2t/ops/cudnn_attention.py).
 - 100 steps of the quickstart, and their loss on a CPU.
-- 20 steps of base, as the training loop makes them; then without each change of `CHANGES`, which
-  were made without a GPU, by counts of the compiler.
+- 20 steps of base, as the training loop makes them; then without each change of `CHANGES`, and with
+  the kernel of norms that is off by default. All were made without a GPU, by counts of the
+  compiler.
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 import statistics
@@ -49,6 +51,8 @@ CHANGES: dict[str, tuple[str, Callable[..., Any]]] = {
     "causal attention": ("causal_attention", FAST["attention"]),
     "norm over stacks": ("norm", optax.tree.norm),
 }
+FUSED_NORM = "with the fused norm"  # model.kernels=fused_norm
+VARIANTS = [*(f"without {name}" for name in CHANGES), FUSED_NORM]  # of base
 
 
 class Shape(NamedTuple):
@@ -161,6 +165,16 @@ def describe_errors(errors: dict[str, float]) -> str:
 
 
 @contextlib.contextmanager
+def trace_variant(variant: str) -> Iterator[dict[str, Any]]:
+    """Traces programs of one of `VARIANTS` inside of this context; returns fields to set."""
+    if variant == FUSED_NORM:
+        yield {"kernels": "fused_norm"}
+    else:
+        with leaving_out(variant.removeprefix("without ")):
+            yield {}
+
+
+@contextlib.contextmanager
 def leaving_out(change: str) -> Iterator[None]:
     """Traces programs without one of the changes inside of this context."""
     name, instead = CHANGES[change]
@@ -193,7 +207,7 @@ def describe_steps(found: dict[str, Any]) -> str:
 
 
 def time_base(results: Results, dry_run: bool) -> None:
-    """Writes the row of base, then one without each change; these are compiled side by side."""
+    """Writes the row of base, then those of its variants, which are compiled side by side."""
     config = BASE.config(dry_run)
     if FULL in results.list_missing():
         with results.measuring(FULL):
@@ -203,15 +217,16 @@ def time_base(results: Results, dry_run: bool) -> None:
             del step  # frees the memory
             text = f"{describe_steps(found)}; compiled in {seconds:.0f} s"
             results.add(FULL, text, **found, compile_seconds=seconds)
-    missing = [name for name in CHANGES if f"{FULL}, without {name}" in results.list_missing()]
+    missing = [name for name in VARIANTS if f"{FULL}, {name}" in results.list_missing()]
     steps = {}
     for name in missing:
-        with results.measuring(f"{FULL}, without {name}"), leaving_out(name):
-            steps[name] = Step(config)
-    with ThreadPoolExecutor(len(CHANGES)) as pool:
+        with results.measuring(f"{FULL}, {name}"), trace_variant(name) as fields:
+            own = dataclasses.replace(config, model=dataclasses.replace(config.model, **fields))
+            steps[name] = Step(own)
+    with ThreadPoolExecutor(len(VARIANTS)) as pool:
         pending = {name: pool.submit(step.compile) for name, step in steps.items()}
     for name, compiling in pending.items():
-        with results.measuring(row := f"{FULL}, without {name}"):
+        with results.measuring(row := f"{FULL}, {name}"):
             compiling.result()
             found = time_steps(steps.pop(name))
             results.add(row, describe_steps(found), **found)
@@ -223,7 +238,7 @@ def main() -> None:
     end_with_parent()
     masks = True, False
     rows = [name_attention(causal, logits) for causal in masks for logits in LOGITS]
-    rows += [QUICKSTART, FULL, *(f"{FULL}, without {name}" for name in CHANGES)]
+    rows += [QUICKSTART, FULL, *(f"{FULL}, {name}" for name in VARIANTS)]
     results = Results(flags.output, [DEVICE, *rows])
     devices = jax.devices()
     kind, platform = devices[0].device_kind, devices[0].platform

@@ -23,7 +23,7 @@ from flax import nnx
 from benchmarks.gpu_steps.results import NOT_FINITE, Child, Results, end_with_parent, make_parser
 from t2t.config.fields import ModelConfig
 from t2t.data.batch import EOS_ID
-from t2t.model import attention, experts, layers, linear, loss, masks, position
+from t2t.model import attention, experts, layers, linear, loss, masks, position, stack
 from t2t.model.kv_cache import KeyValue, KVCache
 from t2t.ops.select_kernels import TEXTBOOK, choose_policy
 
@@ -56,6 +56,7 @@ class Case(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]  # of the operation, the operands and their dtype
     weights: int = 0
+    kernels: str = "auto"  # model.kernels, which chooses the twin
 
 
 class _Product(nnx.Module):
@@ -89,6 +90,14 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
         """Logits are about -128, and the results of queries that see no key do not count."""
         q, k = q.at[..., 0].set(32), k.at[..., 0].set(-4 * K**0.5)
         return jnp.where(packed.any(axis=-1)[:, 0, :, None, None], f(q, KeyValue(k, v), packed), 0)
+
+    def add_and_norm(f: Function, x: Any, y: Any, scale: Any, bias: Any, _: Any) -> Any:
+        """With post-norm, the sum of all uses, which weigh unequally."""
+        config = ModelConfig(d_model=D, dropout=0.1)
+        residual = stack.Residual(config, choose_policy(ModelConfig(kernels="textbook")))
+        residual.norm.scale, residual.norm.bias = nnx.Param(scale), nnx.Param(bias)  # type: ignore[attr-defined]
+        arrays = f(residual, x, y, key).arrays
+        return sum(n * one for n, one in enumerate(arrays * (4 // len(arrays)), start=1))
 
     def order(f: Function, x: Any, w: Any, dtype: Any) -> Any:
         module, x = f(_Product(w), x)
@@ -140,6 +149,9 @@ def make_cases(sizes: Sizes) -> dict[str, Case]:
         "ReLU": Case("relu", (hidden,), lambda f, x, _: f(x)),
         "rotary positions": Case("rotate", (heads,), lambda f, x, _: f(x, jnp.arange(T))),
         "dropout": Case("dropout", (hidden,), lambda f, x, _: f(x, 0.1, key)),
+        "dropout, residual and norm in one kernel": Case(
+            "add_and_norm", (hidden, hidden, (D,), (D,)), add_and_norm, 2, "fused_norm"
+        ),
         "order of gradients": Case("order_gradients", (hidden, (D,)), order, 1),
         "loss": Case(
             "smoothed_cross_entropy",
@@ -194,7 +206,7 @@ class _Double:
 
 def compute_reference(sizes: Sizes, path: Path) -> None:
     """Writes values and gradients of the formulas in float64."""
-    for module in (attention, experts, layers, linear, loss, masks, position):
+    for module in (attention, experts, layers, linear, loss, masks, position, stack):
         vars(module)["jnp"] = _Double()
     cases = make_cases(sizes)
     keys = [(name, dtype) for name in cases for dtype in DTYPES]
@@ -217,7 +229,8 @@ def find_formula(case: Case) -> Function:
 
 def find_twin(case: Case, dtype: str) -> Function:
     """Returns what t2t computes an operation with on this platform."""
-    twin: Function = getattr(choose_policy(ModelConfig(dtype=dtype)), case.operation)
+    config = ModelConfig(dtype=dtype, kernels=case.kernels)
+    twin: Function = getattr(choose_policy(config), case.operation)
     return getattr(twin, "func", twin)  # without the dtype that is bound to it
 
 

@@ -301,8 +301,10 @@ class ModelConfig(Section, notes=(Role.MODEL,)):
     dtype: Annotated[
         str, Literal["auto", "float32", "bfloat16", "mixed"], SETTLED, Role.COMPUTATION
     ] = "auto"
-    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model
-    kernels: Annotated[str, Literal["auto", "textbook"], Role.COMPUTATION] = "auto"
+    # auto: the fast implementations in t2t/ops | textbook: the plain formulas in t2t/model |
+    # fused_norm: auto, and on GPUs dropout, residual connection and norm in one kernel that no GPU
+    # has timed
+    kernels: Annotated[str, Literal["auto", "textbook", "fused_norm"], Role.COMPUTATION] = "auto"
     # run a stack's layers in a loop, so that the time to compile does not grow with their number;
     # checkpoints are the same
     scan_layers: Annotated[bool, _OF_TRANSFORMER, Role.COMPUTATION] = False

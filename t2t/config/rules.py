@@ -107,7 +107,7 @@ def _mixture_problems(config: Config) -> Iterator[str]:
 
 def _list_problems(config: Config) -> list[str]:
     """Lists one line for each rule between fields that a config without a mixture breaks."""
-    problems = [*_unused_problems(flatten(config))]
+    problems = [*_unused_problems(flatten(config)), *_kernel_problems(config.model)]
     is_rnn = config.model.kind == "rnn"
     problems += _rnn_problems(config.model) if is_rnn else _transformer_problems(config.model)
     problems += [*text_problems(config.data), *batch_problems(config.data)]
@@ -201,6 +201,21 @@ def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _kernel_problems(model: ModelConfig) -> Iterator[str]:
+    """What the kernel of norms does not support (`t2t/ops/fused_norm.py`)."""
+    if model.kernels != "fused_norm":
+        return
+    start, remedy = "model.kernels='fused_norm'", "use model.kernels='auto'"
+    if model.kind == "rnn":
+        yield f"{start} has no effect with model.kind='rnn'; {remedy}"
+    elif model.norm not in ("layer", "rms"):
+        yield f"{start} computes layer norm and RMS norm, not model.norm={model.norm!r}; {remedy}"
+    if model.d_model & (model.d_model - 1):
+        yield f"{start} needs a power of two, unlike model.d_model={model.d_model}; {remedy}"
+    if not model.residual and model.norm_position == "post":
+        yield f"{start} adds a residual connection, which model.residual=False leaves out; {remedy}"
 
 
 def _rnn_problems(model: ModelConfig) -> Iterator[str]:

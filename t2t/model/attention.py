@@ -1,6 +1,7 @@
 """Section 3.2: scaled dot-product attention (equation 1) and multi-head attention."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -160,15 +161,19 @@ class MultiHeadAttention(nnx.Module):
         )  # fmt: skip
 
     def project(
-        self, x: Float[Array, "B T D"], position: Position, positions: Int[Array, "*#B T"]
+        self,
+        x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
+        position: Position,
+        positions: Int[Array, "*#B T"],
     ) -> tuple[Float[Array, "B T H K"], KeyValue]:
         """Computes queries, keys and values of self-attention: X W^Q, X W^K and X W^V.
 
-        `position.rotate` is applied to queries and keys.
+        `position.rotate` is applied to queries and keys. x may be three equal arrays, one for each
+        product.
         """
         query, keys, values = self.query_key_value.split(x, self.splits)
         query = split_heads(query, self.num_heads, self.key_width)
-        query, keys = (position.rotate(y, positions).astype(x.dtype) for y in (query, keys))
+        query, keys = (position.rotate(y, positions).astype(y.dtype) for y in (query, keys))
         return query, KeyValue(keys, values)
 
     def project_query(self, x: Float[Array, "B T D"]) -> Float[Array, "B T H K"]:
@@ -181,7 +186,7 @@ class MultiHeadAttention(nnx.Module):
 
     def __call__(
         self,
-        x: Float[Array, "B T D"],
+        x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
         context: Context,
         cache: BlockCache | None = None,
         key: jax.Array | None = None,
@@ -192,7 +197,7 @@ class MultiHeadAttention(nnx.Module):
 
     def find_heads(
         self,
-        x: Float[Array, "B T D"],
+        x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
         context: Context,
         cache: BlockCache | None = None,
         key: jax.Array | None = None,
@@ -206,6 +211,7 @@ class MultiHeadAttention(nnx.Module):
         """
         if self.over_memory:
             assert context.memory_mask is not None
+            assert isinstance(x, jax.Array)
             query = self.project_query(x)
             if cache is None:
                 assert context.memory is not None

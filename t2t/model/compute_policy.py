@@ -40,6 +40,7 @@ class Policy:
     relu: Callable[[Float[Array, "..."]], Float[Array, "..."]]  # jax.nn.relu
     rotate: Callable[[Array, Array], Float[Array, "B T H K"]]  # position.rotate
     dropout: Callable[[Array, float, jax.Array | None], Float[Array, "..."]]  # layers.dropout
+    add_and_norm: Callable[..., Any]  # stack.add_and_norm
     order_gradients: Callable[[nnx.Module, Any], tuple[Any, Any]]  # stack.keep_order
     # of loss.py:
     smoothed_cross_entropy: Callable[..., tuple[Float[Array, ""], Float[Array, ""]]]

@@ -27,7 +27,7 @@ from t2t.model.masks import (
     target_segment_ids,
 )
 from t2t.model.position import make_position
-from t2t.model.stack import Auxiliary, Block, Stack, make_outer_norms
+from t2t.model.stack import Auxiliary, Block, Shared, Stack, make_outer_norms
 
 
 class DecoderOnly(Model):
@@ -96,7 +96,7 @@ class DecoderOnly(Model):
         mask = begun_mask(src, is_target, causal=self.is_causal)
         context = Context(mask, self.position, positions, bias)
         embedded = jnp.where(is_target[..., None], self.embed_tgt(src), self.embed_src(src))
-        x, blocks = self.decoder_stack.begin(embedded, positions), []
+        x, blocks = Shared((self.decoder_stack.begin(embedded, positions),)), []
         for block in self.decoder:
             x, of_source, _ = block(x, context)
             assert isinstance(of_source, KeyValue)  # without a cache

@@ -212,8 +212,12 @@ def draw_keep_mask(
     x: Float[Array, "..."], rate: float, key_data: UInt32[Array, "2"]
 ) -> Bool[Array, "..."]:
     """Draws a mask with the shape and sharding of `x`, True with probability 1 - rate."""
-    limit = jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
-    return hash_indices(x, key_data) < limit
+    return is_kept(hash_indices(x, key_data), rate)
+
+
+def is_kept(bits: UInt32[Array, "..."], rate: float) -> Bool[Array, "..."]:
+    """Returns which elements dropout keeps; `bits` are 32 random bits for each."""
+    return bits < jnp.uint32(min(round((1 - rate) * 2**32), 2**32 - 1))
 
 
 def split(key: jax.Array | None, number: int) -> list[jax.Array | None]:
@@ -230,9 +234,7 @@ def split(key: jax.Array | None, number: int) -> list[jax.Array | None]:
 def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32[Array, "..."]:
     """Returns 32 random bits for each element of `x`, of which only shape and sharding are used.
 
-    The bits are mix(((2 k1 + 1) * index) xor k0), where (k0, k1) = key_data, and `index` is the
-    index in the flattened array. The factor 2 k1 + 1 depends on the key. With a constant factor,
-    two keys could give the same sequence of bits, shifted by a constant number of elements.
+    They are those of `hash_index` for the indices in the flattened array, modulo 2^32.
     """
     # `spec()` is None without a mesh.
     sharding = None if spec() is None else jax.typeof(x).sharding.spec
@@ -241,7 +243,18 @@ def hash_indices(x: Float[Array, "..."], key_data: UInt32[Array, "2"]) -> UInt32
         stride = math.prod(x.shape[axis + 1 :]) % 2**32
         index = jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis, out_sharding=sharding)
         flat_index = flat_index + index * jnp.uint32(stride)
-    h: jax.Array = flat_index * (2 * key_data[1] + 1) ^ key_data[0]
+    return hash_index(flat_index, key_data[0], key_data[1])
+
+
+def hash_index(
+    index: UInt32[Array, "..."], k0: UInt32[Array, ""], k1: UInt32[Array, ""]
+) -> UInt32[Array, "..."]:
+    """Returns the 32 bits mix(((2 k1 + 1) * index) xor k0), for a key with the data (k0, k1).
+
+    The factor 2 k1 + 1 depends on the key. With a constant factor, two keys could give the same
+    sequence of bits, shifted by a constant number of elements.
+    """
+    h: jax.Array = index * (2 * k1 + 1) ^ k0
     # mix: the finaliser of MurmurHash3 (Appleby) with the constants "lowbias32" of Wellons (2018).
     # It is a bijection of 32-bit integers, and flipping an input bit flips each output bit with
     # probability about 1/2.

@@ -75,9 +75,12 @@ class Linear(nnx.Module):
         return self.policy.multiply(self.subscripts, x, weight, placed)
 
     def split(
-        self, x: Float[Array, "B T D"], splits: Sequence[int]
+        self, x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]], splits: Sequence[int]
     ) -> list[Float[Array, "B T G _"]]:
-        """Returns the parts of x W + b that end at these indices of its last dimension."""
+        """Returns the parts of x W + b that end at these indices of its last dimension.
+
+        x may be several equal arrays, one for each part.
+        """
         parts = self.policy.multiply_parts(x, self.weight[...], splits)
         if not self.biased:
             return list(parts)
@@ -165,7 +168,7 @@ def affine(
 
 
 def multiply_parts(
-    x: Float[Array, "B T D"],
+    x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
     weights: Float[Array, "D G P"],
     splits: Sequence[int],
     *,
@@ -173,10 +176,21 @@ def multiply_parts(
 ) -> Sequence[Float[Array, "B T G _"]]:
     """Returns x times each part of the weights, which are split along P at indices `splits`.
 
-    For self-attention the weights are [W^Q W^K W^V], and the results X W^Q, X W^K and X W^V.
+    For self-attention the weights are [W^Q W^K W^V], and the results X W^Q, X W^K and X W^V. x may
+    be several equal arrays, one for each part (`t2t.model.stack.Shared`).
     """
     parts = jnp.split(weights, splits, axis=-1)
-    return [multiply("BTD,DGP->BTGP", x, part, dtype=dtype) for part in parts]
+    return [
+        multiply("BTD,DGP->BTGP", one, part, dtype=dtype)
+        for one, part in zip(repeat_operand(x, len(parts)), parts, strict=True)
+    ]
+
+
+def repeat_operand(
+    x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]], number: int
+) -> Sequence[Float[Array, "B T D"]]:
+    """Returns the left operand of each of several products: x, or the equal arrays that it has."""
+    return [x] * number if isinstance(x, jax.Array) else x
 
 
 def add_bias(x: Float[Array, "..."], bias: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t2t.config.fields import ModelConfig
 from t2t.config.variants import CHOICES, call_variant
 from t2t.data.batch import PAD_ID
-from t2t.model.attention import Context, find_sub_layer
+from t2t.model.attention import Context, MultiHeadAttention, find_sub_layer
 from t2t.model.compute_policy import Policy
 from t2t.model.experts import Experts
 from t2t.model.kv_cache import BlockCache, DecodingCache, KeyValue
@@ -37,6 +37,28 @@ from t2t.model.position import Position, make_block_position
 # Other entries are vectors of counts, whose shares of their sum are metrics of training, and the
 # figures of a registered loss: scalars, which are metrics as means per predicted token.
 Auxiliary = dict[str, Float[Array, "..."]]
+
+
+class Shared(NamedTuple):
+    """The input of a sub-layer, for each of its uses.
+
+    The array stands there once, and JAX adds the gradients of its uses; or one array for all uses
+    but the residual connection, with pre-norm; or an equal array for the residual connection and
+    each of the products with W^Q, W^K and W^V. Then the gradients of all uses reach the operation
+    that returned these arrays, which adds them itself (`t2t/ops/fused_norm.py`).
+    """
+
+    arrays: tuple[Float[Array, "B T D"], ...]
+
+    @property
+    def residual(self) -> Float[Array, "B T D"]:
+        """What the residual connection adds to."""
+        return self.arrays[0]
+
+    @property
+    def inputs(self) -> tuple[Float[Array, "B T D"], ...]:
+        """What the sub-layer is applied to: one array, or one for each of Q, K and V."""
+        return self.arrays[1:] or self.arrays
 
 
 class Residual(nnx.Module):
@@ -61,18 +83,44 @@ class Residual(nnx.Module):
         self.branch_factor = find_branch_factor(config)
         self.dropout_rate = config.dropout
 
-    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Returns the input of the sub-layer."""
-        return normalize(self.norm, x) if self.is_pre else x
+    def before(self, x: Shared) -> Shared:
+        """Returns the input of the sub-layer, beside x for the residual connection."""
+        if not self.is_pre:
+            return x
+        shared: Shared = self.policy.add_and_norm(self, x.residual)
+        return shared
 
     def after(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
-    ) -> Float[Array, "B T D"]:
+    ) -> Shared:
         """Returns the result, from the input x and the sub-layer's output y."""
         y = scale(y.astype(x.dtype), self.branch_factor)
+        if self.is_pre:
+            return Shared((self.add(x, y, key),))
+        shared: Shared = self.policy.add_and_norm(self, x, y, key)
+        return shared
+
+    def add(
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], key: jax.Array | None
+    ) -> Float[Array, "B T D"]:
+        """Returns x + dropout(y)."""
         y = self.policy.dropout(y, self.dropout_rate, key)
-        result = x + y if self.residual else y
-        return result if self.is_pre else normalize(self.norm, result)
+        return x + y if self.residual else y
+
+
+def add_and_norm(
+    residual: Residual,
+    x: Float[Array, "B T D"],
+    y: Float[Array, "B T D"] | None = None,
+    key: jax.Array | None = None,
+) -> Shared:
+    """Returns norm(x + dropout(y)), as post-norm does after a sub-layer with the output y.
+
+    Without y it returns x and norm(x), as pre-norm does before a sub-layer.
+    """
+    if y is None:
+        return Shared((x, normalize(residual.norm, x)))
+    return Shared((normalize(residual.norm, residual.add(x, y, key)),))
 
 
 def make_feed_forward(config: ModelConfig, policy: Policy, key: jax.Array) -> Any:
@@ -125,11 +173,11 @@ class Block(nnx.Module):
 
     def __call__(
         self,
-        x: Float[Array, "B T D"],
+        x: Shared,
         context: Context,
         cache: BlockCache | None = None,
         dropout_keys: jax.Array | None = None,
-    ) -> tuple[Float[Array, "B T D"], KeyValue | BlockCache, Auxiliary]:
+    ) -> tuple[Shared, KeyValue | BlockCache, Auxiliary]:
         """Applies the block; returns (output, cache, auxiliary losses).
 
         Without a cache, the T positions attend to each other, and their keys and values are
@@ -138,25 +186,30 @@ class Block(nnx.Module):
         """
         sites = [None if dropout_keys is None else dropout_keys[i] for i in range(DROPOUTS)]
         self_weights, self_output, cross_weights, cross_output, inner, output = sites
-        x = x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
         if self.own_position is not None:
             keys_at = context.key_positions
             keys_at = context.positions if keys_at is None else keys_at
             context = context._replace(bias=self.own_position.bias(context.positions, keys_at))
         residual = self.self_residual
-        y, written = self.self_attention(residual.before(x), context, cache, self_weights)
+        x = residual.before(x)
+        # A registered sub-layer is called with one array.
+        takes_parts = type(self.self_attention) is MultiHeadAttention and len(x.inputs) > 1
+        operand = x.inputs if takes_parts else x.inputs[0]
+        y, written = self.self_attention(operand, context, cache, self_weights)
         assert written is not None  # of cross-attention alone
-        x = residual.after(x, y, self_output)
+        x = residual.after(x.residual, y, self_output)
         if self.over_memory:
             residual = self.cross_residual
-            y, _ = self.cross_attention(residual.before(x), context, cache, cross_weights)
-            x = residual.after(x, y, cross_output)
+            x = residual.before(x)
+            y, _ = self.cross_attention(x.inputs[0], context, cache, cross_weights)
+            x = residual.after(x.residual, y, cross_output)
         auxiliary: Auxiliary = {}
         if self.feed_forward is not None:
             residual = self.feed_forward_residual
-            y = self.feed_forward(residual.before(x), inner, context.is_token)
+            x = residual.before(x)
+            y = self.feed_forward(x.inputs[0], inner, context.is_token)
             y, auxiliary = y if isinstance(y, tuple) else (y, auxiliary)
-            x = residual.after(x, y, output)
+            x = residual.after(x.residual, y, output)
         return x, written, auxiliary
 
 
@@ -182,7 +235,8 @@ class Stack(NamedTuple):
     ) -> Float[Array, "B T D"]:
         """Returns the input of the first block; a key switches dropout on (section 5.4)."""
         x = normalize(self.embedding_norm, self.position.add(embedded, positions))
-        return self.policy.dropout(x, self.dropout_rate, key)
+        x = self.policy.dropout(x, self.dropout_rate, key)
+        return x.astype(self.policy.dtype)  # a registered position may have added float32 numbers
 
     def __call__(
         self,
@@ -251,13 +305,13 @@ class Stack(NamedTuple):
             write_at=write_at,
             key_positions=key_positions,
         )
-        x, blocks = self.begin(embedded, positions), []
+        x, blocks = Shared((self.begin(embedded, positions),)), []
         for block, own in zip(self.blocks, cache.blocks, strict=True):
             x, written, _ = block(x, context, own)
             assert isinstance(written, BlockCache)
             blocks.append(written)
         cache = cache._replace(blocks=blocks, ancestors=ancestors, step=cache.step + 1)
-        return normalize(self.norm, x), cache
+        return normalize(self.norm, x.residual), cache
 
 
 def make_outer_norms(config: ModelConfig, policy: Policy) -> tuple[Norm, Norm]:
@@ -277,12 +331,13 @@ def _unroll(
     dropout_keys: jax.Array | None,
 ) -> tuple[Float[Array, "B T D"], Auxiliary]:
     total: Auxiliary = {}
+    shared = Shared((x,))
     for number, block in enumerate(blocks):
-        x, auxiliary = _apply(
-            block, x, context, None if dropout_keys is None else dropout_keys[number]
+        shared, auxiliary = _apply(
+            block, shared, context, None if dropout_keys is None else dropout_keys[number]
         )
         total = auxiliary if number == 0 else jax.tree.map(jnp.add, total, auxiliary)
-    return x, total
+    return shared.residual, total
 
 
 def _scan(
@@ -304,15 +359,17 @@ def _scan(
         x: Float[Array, "B T D"], inputs: tuple[Any, jax.Array | None]
     ) -> tuple[Float[Array, "B T D"], Auxiliary]:
         params, dropout_keys = inputs
-        return _apply(nnx.merge(structure, params), x, context, dropout_keys)
+        block = nnx.merge(structure, params)
+        shared, auxiliary = _apply(block, Shared((x,)), context, dropout_keys)
+        return shared.residual, auxiliary
 
     x, auxiliary = jax.lax.scan(apply_one, x, (stacked, dropout_keys))
     return x, jax.tree.map(lambda layers: layers.sum(axis=0), auxiliary)
 
 
 def _apply(
-    block: Block, x: Float[Array, "B T D"], context: Context, dropout_keys: jax.Array | None
-) -> tuple[Float[Array, "B T D"], Auxiliary]:
+    block: Block, x: Shared, context: Context, dropout_keys: jax.Array | None
+) -> tuple[Shared, Auxiliary]:
     block, (x, memory) = block.policy.order_gradients(block, (x, context.memory))
     x, _, auxiliary = block(x, context._replace(memory=memory), dropout_keys=dropout_keys)
     return x, auxiliary

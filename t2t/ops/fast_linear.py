@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from t2t.model.compute_policy import Placement
-from t2t.model.linear import add_bias, einsum
+from t2t.model.linear import add_bias, einsum, repeat_operand
 
 Operands = tuple[Float[Array, "..."], Float[Array, "..."]]  # activations and weights
 
@@ -116,7 +116,7 @@ def _multiply(
 
 
 def multiply_parts(
-    x: Float[Array, "B T D"],
+    x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
     weights: Float[Array, "D G P"],
     splits: Sequence[int],
     *,
@@ -129,10 +129,11 @@ def multiply_parts(
     threshold, G * P positions, has not been tuned.
     """
     split = functools.partial(jnp.split, indices_or_sections=splits, axis=-1)
-    product = functools.partial(multiply, "BTD,DGP->BTGP", x, dtype=dtype)
-    if math.prod(x.shape[:2]) < math.prod(weights.shape[1:]):
-        return list(split(product(weights)))
-    return [product(part) for part in split(weights)]
+    product = functools.partial(multiply, "BTD,DGP->BTGP", dtype=dtype)
+    operands = repeat_operand(x, len(splits) + 1)
+    if math.prod(operands[0].shape[:2]) < math.prod(weights.shape[1:]):
+        return list(split(product(operands[0], weights)))
+    return [product(*each) for each in zip(operands, split(weights), strict=True)]
 
 
 def _placement(x: Float[Array, "..."]) -> Placement:

@@ -5,6 +5,8 @@
 
     model.kernels=textbook  the formulas of t2t/model
     model.kernels=auto      their faster versions in t2t/ops ("twins")
+    model.kernels=fused_norm  auto, and on GPUs dropout, residual connection and norm in one kernel,
+                            which no GPU has timed
 
     model.dtype=auto        bfloat16, but float32 on CPUs; on some CPUs a new run has `mixed` in its
                             place (t2t/training/resume.py)
@@ -31,6 +33,7 @@ from t2t.ops import (
     cudnn_attention,
     fast_layers,
     fast_linear,
+    fused_norm,
     gpu_loss,
     recomputed_attention,
     sorted_experts,
@@ -50,6 +53,7 @@ TEXTBOOK: dict[str, Callable[..., Any]] = {
     "relu": jax.nn.relu,
     "rotate": position.rotate,
     "dropout": layers.dropout,
+    "add_and_norm": stack.add_and_norm,
     "order_gradients": stack.keep_order,
     "smoothed_cross_entropy": loss.smoothed_cross_entropy,
     "r_drop_cross_entropy": loss.r_drop_cross_entropy,
@@ -112,6 +116,7 @@ FAST: dict[str, Callable[..., Any]] = {
     "relu": fast_layers.relu,
     "rotate": fast_layers.rotate,
     "dropout": fast_layers.dropout,
+    "add_and_norm": stack.add_and_norm,  # of the twins of dropout and norm
     "order_gradients": fast_layers.weights_first,
     "smoothed_cross_entropy": chunked_loss.smoothed_cross_entropy,
     "r_drop_cross_entropy": chunked_r_drop.r_drop_cross_entropy,
@@ -142,8 +147,10 @@ def choose_policy(config: ModelConfig) -> Policy:
     match config.kernels:
         case "textbook":
             operations = TEXTBOOK
-        case "auto":
+        case "auto" | "fused_norm":
             operations = FAST_ON_GPU if uses_gpu_twins(config) else FAST
+            if config.kernels == "fused_norm" and platform() == "gpu":
+                operations = operations | {"add_and_norm": fused_norm.add_and_norm}
         case other:
             raise ValueError(f"model.kernels={other!r} is unknown")
     # A registered attention has no twin. A whole sub-layer uses the library's.
@@ -164,7 +171,7 @@ def choose_policy(config: ModelConfig) -> Policy:
 
 def uses_gpu_twins(config: ModelConfig) -> bool:
     """Returns whether the current mesh is of GPUs, and the config allows twins."""
-    return config.kernels == "auto" and platform() == "gpu"
+    return config.kernels != "textbook" and platform() == "gpu"
 
 
 @functools.cache  # equal policies have equal functions

@@ -104,9 +104,10 @@ def test_rows_of_all_processes_are_the_whole_batch(
     for step in range(whole.plan.steps_per_epoch):
         shards: dict[int, HostBatch] = {}
         for own, part in zip(owners, parts, strict=True):
-            for place, number in enumerate(own):
-                cut = [np.split(x, len(own))[place] for x in jax.tree.leaves(part.batch(step))]
-                shards[number] = Batch(*cut)
+            arrays = jax.tree.leaves(part.batch(step))
+            cut = zip(*(np.split(array, len(own)) for array in arrays), strict=True)
+            for number, (src, tgt_in, tgt_out, weights) in zip(own, cut, strict=True):
+                shards[number] = Batch(src, tgt_in, tgt_out, weights)
         together = [shards[number] for number in range(count)]
         joined = jax.tree.map(lambda *sides: np.concatenate(sides), *together)
         small_corpus.assert_same(joined, whole.batch(step))

@@ -6,19 +6,23 @@ deliberate change exceeds one, measure what it costs before you raise the limit.
 """
 
 import functools
+import importlib
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from benchmarks.gpu_steps.first import CHANGES, leaving_out
+from benchmarks.gpu_steps.first import VARIANTS, trace_variant
 from benchmarks.gpu_steps.training import BASE
-from configs import base, big
+from t2t.config.fields import Config, MeshConfig
 from t2t.planning.compile_step import CompiledStep, compile_step, lower_step
 from t2t.planning.hlo_parser import HloModule, Instruction, parse_module
 from t2t.planning.hlo_traffic import measure_cost
 from t2t.planning.topology import open_topology
 from t2t.runtime.jax_settings import list_plugins
 from t2t.runtime.mesh import make_mesh
+from tests.tiny_training import change
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,19 +34,25 @@ pytestmark = [
 ]
 POSITIONS = 32_768  # of the source on each GPU, and as many of the target
 LAYERS, VOCABULARY = 12, 37_000
-
-
-def compile_model(model: str, gpus: int, fsdp: int = 1) -> CompiledStep:
-    config = {"base": base, "big": big}[model].get_config()
-    config.data.batch_tokens, config.mesh.fsdp = gpus * POSITIONS, fsdp
-    length = config.data.packed_length
-    mesh = make_mesh(config.mesh, open_topology(f"h100:{gpus}").devices)
-    return compile_step(config, mesh, gpus * POSITIONS // length, length, length)
+NORMS = 6 * 2 + 6 * 3  # one after each sub-layer
 
 
 @functools.cache
+def compile_recipe(
+    recipe: str, gpus: int, kernels: str = "auto", axis: str = "data"
+) -> CompiledStep:
+    """The GPUs are all on one axis of the mesh."""
+    config: Config = importlib.import_module(f"configs.{recipe}").get_config()
+    config.data.batch_tokens = gpus * POSITIONS
+    config.model.kernels = kernels
+    length = config.data.packed_length
+    sizes = MeshConfig(**{"data": 1, axis: gpus})
+    mesh = make_mesh(sizes, open_topology(f"h100:{gpus}").devices)
+    return compile_step(config, mesh, gpus * POSITIONS // length, length, length)
+
+
 def compile_base() -> CompiledStep:
-    return compile_model("base", 1)
+    return compile_recipe("base", 1)
 
 
 def list_products(module: HloModule) -> Iterator[tuple[Instruction, set[str]]]:
@@ -83,26 +93,56 @@ def test_step_takes_no_more_bytes_kernels_and_memory_than_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "fsdp", "megabytes"),
-    [("base", 1, 518.6), ("base", 8, 527.4), ("big", 1, 1807.9), ("big", 8, 1669.6)],
+    ("recipe", "axis", "megabytes"),
+    [
+        ("base", "data", 518.6),
+        ("base", "fsdp", 527.4),
+        ("big", "data", 1807.9),
+        ("big", "fsdp", 1669.6),
+    ],
 )
 def test_step_on_eight_gpus_sends_no_more_bytes_than_before(
-    model: str, fsdp: int, megabytes: float
+    recipe: str, axis: str, megabytes: float
 ) -> None:
-    collectives = measure_cost(compile_model(model, 8, fsdp).text).collectives
+    collectives = measure_cost(compile_recipe(recipe, 8, axis=axis).text).collectives
     assert sum(one.times * one.sent_bytes for one in collectives) < 1.02e6 * megabytes
 
 
-def test_measurements_on_a_gpu_can_leave_out_each_change() -> None:
+# GB that kernels move, kernels, GB of memory, MB sent by each GPU.
+WITH_FUSED_NORM: dict[tuple[str, int, str], tuple[float, int, float, float]] = {
+    ("base", 1, "data"): (64.64, 893, 9.658, 0),
+    ("big", 1, "data"): (124.02, 869, 18.072, 0),
+    ("base", 8, "data"): (64.48, 1163, 9.296, 596),
+    ("base", 8, "fsdp"): (63.29, 1185, 8.955, 586),
+}
+
+
+@pytest.mark.parametrize(("recipe", "gpus", "axis"), WITH_FUSED_NORM)
+def test_norm_in_one_kernel_takes_no_more_than_before(recipe: str, gpus: int, axis: str) -> None:
+    """Operands and results of the kernel count, as those of any other kernel."""
+    step = compile_recipe(recipe, gpus, "fused_norm", axis)
+    cost = measure_cost(step.text)
+    sent = sum(one.times * one.sent_bytes for one in cost.collectives)
+    found = cost.hbm_bytes / 1e9, sum(kind.count for kind in cost.kernels.values())
+    figures = *found, step.memory.total / 1e9, sent / 1e6
+    before = WITH_FUSED_NORM[recipe, gpus, axis]
+    assert all(own <= 1.02 * one for own, one in zip(figures, before, strict=True))
+    calls = re.findall(
+        r'custom_call_target="__gpu[$]xla.gpu.triton".*?op_name="([^"]*)"', step.text
+    )
+    assert len([name for name in calls if "add_and_norm" in name]) == 2 * NORMS
+
+
+def test_measurements_on_a_gpu_can_leave_out_each_change_and_add_the_norm() -> None:
     config = BASE.config(dry_run=True)
     mesh = make_mesh(config.mesh, open_topology("h100:1").devices)
 
-    def trace() -> str:
-        return lower_step(config, mesh, 4, 32, 32)[0].as_text()
+    def trace(**fields: Any) -> str:
+        return lower_step(change(config, model=fields), mesh, 4, 32, 32)[0].as_text()
 
     programs = [trace()]
-    for name in CHANGES:
-        with leaving_out(name):
-            programs.append(trace())
+    for name in VARIANTS:
+        with trace_variant(name) as fields:
+            programs.append(trace(**fields))
     assert trace() == programs[0]
-    assert len(set(programs)) == 1 + len(CHANGES)
+    assert len(set(programs)) == 1 + len(VARIANTS)

@@ -23,7 +23,7 @@ from t2t.data.batch import BOS_ID, UNK_ID, DeviceBatch
 from t2t.interop.standard_form import drop_factors, fold_factors
 from t2t.model.parameters import Params, merge
 from t2t.model.parametrization import Factors
-from t2t.model.stack import Residual
+from t2t.model.stack import Residual, Shared
 from t2t.ops.build_model import abstract_model, init_model
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import group_parameters, scale_settings
@@ -64,9 +64,10 @@ def train(config: Config, steps: int) -> tuple[Params, list[Array]]:
         seen = list[Array]()
         own = Residual.after
 
-        def after(self: Residual, x: Array, y: Array, key: None) -> Array:
-            seen.extend([y, own(self, x, y, key)])
-            return seen[-1]
+        def after(self: Residual, x: Array, y: Array, key: None) -> Shared:
+            shared = own(self, x, y, key)
+            seen.extend([y, shared.residual])
+            return shared
 
         with pytest.MonkeyPatch.context() as patch:
             if not config.model.scan_layers:  # what is in a loop cannot be taken out of it
