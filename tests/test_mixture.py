@@ -10,6 +10,7 @@ import pytest
 import t2t
 from t2t.api import train_run
 from t2t.api.evaluate_run import evaluate
+from t2t.api.export_run import export
 from t2t.api.run_summary import describe_run
 from t2t.config.fields import Config, ConfigError
 from t2t.config.files import load_config
@@ -169,6 +170,10 @@ def test_task_with_its_own_decoder_becomes_a_plain_model_and_begins_other_runs(
     assert (plain.data.task, plain.data.decoder) == ("mend", "")
     alone = evaluate(EvaluationRequest((tmp_path / "mend",), "last", split="validation"))
     assert alone.result["measures"] == evaluation.result["measures"]
+    export(run, "last", tmp_path / "one", engine="hf", task="mend")
+    export(tmp_path / "mend", "last", tmp_path / "other", engine="hf")
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "other"))
+    assert one == other
 
     own = change(config, training={"steps": 5, "init_from": f"{run}:last"})
     assert train_run.train(own, tmp_path / "own")
