@@ -172,8 +172,8 @@ def test_task_with_its_own_decoder_becomes_a_plain_model_and_begins_other_runs(
     assert alone.result["measures"] == evaluation.result["measures"]
     export(run, "last", tmp_path / "one", engine="hf", task="mend")
     export(tmp_path / "mend", "last", tmp_path / "other", engine="hf")
-    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "other"))
-    assert one == other
+    weights = [tmp_path / name / "model.safetensors" for name in ("one", "other")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
     own = change(config, training={"steps": 5, "init_from": f"{run}:last"})
     assert train_run.train(own, tmp_path / "own")

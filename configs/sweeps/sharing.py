@@ -14,7 +14,8 @@ direction. The report has verdicts for each direction.
 from typing import Any
 
 from t2t.config import Config, ConfigError
-from t2t.sweeps.sweep_rows import Row, match_widths
+from t2t.scaling.rungs import match_width
+from t2t.sweeps.sweep_rows import Row
 
 SEEDS = (0, 1, 2)
 STACKS = {
@@ -38,5 +39,5 @@ def get_rows(base: Config) -> list[Row]:
     rows: dict[str, dict[str, Any]] = {"base": {}}
     for name, stacks in STACKS.items():
         rows[name] = stacks
-        rows[f"{name}-narrow"] = stacks | match_widths(base, stacks)
+        rows[f"{name}-narrow"] = stacks | match_width(base, stacks)
     return [Row(name, changes, seeds=SEEDS) for name, changes in rows.items()]

@@ -24,16 +24,20 @@ _SIGNALS = signal.SIGINT, signal.SIGTERM
 # Kilobytes by which the memory of this process may grow after its first program: models of other
 # shapes leave their compiled programs behind.
 MOST_GROWTH = 2 << 20
+# Mappings of memory, of which Linux allows a process 65,530 by default. XLA needs some for each
+# kernel of a compiled program; without any it crashes.
+MOST_MAPPINGS = 20_000
 
 
 def work(channel: socket.socket) -> None:
     """Runs the programs that come through the channel, until its other end is closed.
 
     It ends before that, without an answer, if a module has changed since it was imported, and after
-    a program that has left something behind, or when its memory has grown by `MOST_GROWTH`.
+    a program that has left something behind, or when its memory has grown by `MOST_GROWTH` or has
+    `MOST_MAPPINGS`.
     """
     began, lines, has_run, memory = time.time(), channel.makefile("rb"), False, 0
-    while not (has_run and (has_left_something() or measure_memory() > memory + MOST_GROWTH)):
+    while not (has_run and (has_left_something() or is_full(memory))):
         marker, files, _, _ = socket.recv_fds(channel, 1, 3)
         if not marker or (has_run and has_changed(began)):
             return
@@ -102,6 +106,20 @@ def has_left_something() -> bool:
 
     threads = [each for each in threading.enumerate() if not each.daemon]
     return bool(list_plugins()) or len(threads) > 1
+
+
+def is_full(memory: int) -> bool:
+    """Returns whether programs have left too much in memory since it had so many kilobytes."""
+    return measure_memory() > memory + MOST_GROWTH or count_mappings() > MOST_MAPPINGS
+
+
+def count_mappings() -> int:
+    """Returns the mappings of this process's memory; 0 where nothing tells."""
+    try:
+        with Path("/proc/self/maps").open("rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0
 
 
 def measure_memory() -> int:

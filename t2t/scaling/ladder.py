@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.saved_evaluations import Evaluation, load_evaluation
 from t2t.evaluation.systems import System, check_comparable
 from t2t.evaluation.trials import halve
-from t2t.ops.flops import count_parameters
+from t2t.model.parametrization import Growth
 from t2t.scaling.law import LawError, Losses
 from t2t.scaling.rungs import RUNG
 from t2t.sweeps.sweep_rows import BASE, EVALUATION
+from t2t.training.sharing import count_run_parameters
 from t2t.training.total_flops import count_flops, count_target_tokens
 from t2t.workshop.records import read_record
 from t2t.workshop.steps import STEPS
@@ -71,6 +72,8 @@ class Ladder:
     held_out: Mapping[str, Sequence[Rung]]
     token: str  # of which the loss is a mean: "sub-word", or "character" if vocabularies differ
     text: str  # what was scored, in words
+    # Families of several widths with one rate, which no factors adapt to the width.
+    of_one_rate: Collection[str] = ()
 
     def collect(self, family: str, names: Sequence[str]) -> Losses:
         """Returns the losses of the runs of a family, with sizes of these names."""
@@ -135,7 +138,22 @@ def read_ladder(folder: Path, only: Sequence[str] = (), held_out: Sequence[str] 
         _by_family(each for each in rungs if each.name in held),
         token,
         text,
+        [
+            name
+            for name, rows in families.items()
+            if _has_one_rate([configs[row][0] for row in rows])
+        ],
     )
+
+
+def _has_one_rate(configs: Sequence[Config]) -> bool:
+    """Returns whether models of several widths have one rate, and no factors by their width."""
+    widths, rates, growths = (
+        {each.model.d_model for each in configs},
+        {each.training.learning_rate for each in configs},
+        {Growth.of(each.model) for each in configs},
+    )
+    return len(widths) > 1 and len(rates) == len(growths) == 1
 
 
 def _find_runs(folder: Path, only: Sequence[str], held_out: Sequence[str]) -> dict[str, list[Path]]:
@@ -284,7 +302,7 @@ def _read_counts(evaluation: Evaluation) -> Float[np.ndarray, "n 2"]:
 def _measure(place: Path, config: Config) -> Size:
     sizes = Vocabulary.load(place / "vocab").sizes
     return Size(
-        count_parameters(config.model, *sizes),
+        count_run_parameters(config, *sizes),
         count_target_tokens(config),
         count_flops(config, sizes[1]),
     )
@@ -295,7 +313,8 @@ def _sum_minutes(folder: Path, row: str) -> float | None:
     records = [
         record
         for path in (folder / STEPS).glob(f"{row}-*")
-        if re.match(r"(seed|trial)", path.name.removeprefix(f"{row}-"))
+        if path.is_dir()  # beside locks
+        and re.match(r"(seed|trial)", path.name.removeprefix(f"{row}-"))
         and (record := read_record(path))
     ]
     if not records:

@@ -46,6 +46,12 @@ def list_remarks(prediction: LadderForecast) -> list[str]:
     found = []
     for name, family in prediction.families.items():
         found += [f"{name}: {remark}" for remark in _list_remarks(family)]
+        if name in prediction.ladder.of_one_rate:
+            found.append(
+                f"{name}: its rungs have one rate, and nothing adapts it to their widths (as "
+                "model.parametrization=mup does). If it is too high for a wider one, that comes "
+                "out worse than predicted."
+            )
     for each in prediction.differences:
         found.append(_describe_difference(each, prediction))
     return found

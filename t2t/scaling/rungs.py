@@ -10,8 +10,8 @@ from typing import Any
 
 from t2t.config.fields import Config, ConfigError, ModelConfig
 from t2t.config.files import override
-from t2t.ops.flops import count_parameters
 from t2t.sweeps.sweep_rows import BASE, Row, scale_steps
+from t2t.training.sharing import count_run_parameters
 from t2t.training.total_flops import count_flops
 
 RUNG = "rung"  # the family of the base
@@ -102,6 +102,21 @@ def change_width(model: ModelConfig, share: float) -> tuple[str, dict[str, Any]]
     return str(width), changes if share < 1 else {}
 
 
+def match_width(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides with which a row with these changes has base's parameters, nearly.
+
+    Those of all stacks of its tasks count. The row is not wider than base.
+    """
+
+    def count(fields: Mapping[str, Any]) -> int:
+        return count_run_parameters(override(base, fields), *[base.tokenizer.vocab_size] * 2)
+
+    target, step = count({}), 2 * base.model.num_heads
+    shares = [width / base.model.d_model for width in range(step, base.model.d_model + 1, step)]
+    widths = [change_width(base.model, share)[1] for share in shares]
+    return min(widths, key=lambda each: abs(count({**changes, **each}) - target))
+
+
 def change_depth(model: ModelConfig, share: float) -> tuple[str, dict[str, Any]]:
     """Returns the number of layers as text, and overrides for this share of them."""
     names = ("num_layers", "encoder_layers", "decoder_layers")
@@ -125,7 +140,7 @@ def _scale_text(
 ) -> dict[str, Any]:
     """Returns overrides with the steps of a rung."""
     config, size = override(base, changes), base.tokenizer.vocab_size
-    own, whole = (count_parameters(each.model, size, size) for each in (config, base))
+    own, whole = (count_run_parameters(each, size, size) for each in (config, base))
     ratio = own / whole
     if rule == BY_FLOPS:
         ratio = ratio**2 * count_flops(base, size) / count_flops(config, size)

@@ -107,24 +107,6 @@ def match_size_of(base: Config, model: ModelConfig, multiple: int = 16) -> Model
     return min(models[max(larger - 1, 0) : larger + 1], key=lambda each: abs(count(each) - target))
 
 
-def match_widths(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns d_model and d_ff with which a row with these changes best matches base's size.
-
-    Both have base's proportion. The size is the number of parameters, of all stacks of the tasks.
-    """
-
-    def count(fields: Mapping[str, Any]) -> int:
-        config = override(base, fields)
-        return _count_parameters(config, config.model)
-
-    model, target = base.model, count({})
-    widths = [
-        {"model.d_model": width, "model.d_ff": model.d_ff * width // model.d_model}
-        for width in range(2 * model.num_heads, 2 * model.d_model, 2 * model.num_heads)
-    ]
-    return min(widths, key=lambda each: abs(count({**changes, **each}) - target))
-
-
 def match_depth(base: Config, model: ModelConfig, field: str) -> int:
     """Returns the value of `field`, a number of layers, that best matches base's size.
 

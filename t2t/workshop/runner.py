@@ -34,7 +34,11 @@ _log = logging.getLogger(__name__)
 LOG = "output.log"
 _POLL_SECONDS = 0.2
 _SAVE_SECONDS = 10.0  # between two writes of the cost of a running program
-_CRASHES = {-signal.SIGSEGV, -signal.SIGBUS}  # of native code; they often do not come again
+_CRASHES = {
+    -signal.SIGSEGV,
+    -signal.SIGBUS,
+    -signal.SIGABRT,
+}  # of native code; they often do not come again
 
 
 class Runner:

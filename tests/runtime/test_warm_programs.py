@@ -26,11 +26,13 @@ from tests.tiny_training import make_config, write_recipe
 
 SHORT = '''
 """A program."""
-import dataclasses, os, resource, sys, time, types
+import dataclasses, mmap, os, resource, sys, time, types
 from t2t.config.requests import Request
 from t2t.config.variants import import_plugins
 from t2t.runtime import command_line
 from own import TEXT
+
+kept = sys.modules.setdefault("kept", [])  # until the process ends
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked(Request):
@@ -38,6 +40,7 @@ class Asked(Request):
     status: int = 0
     seconds: float = 0.0
     growth: int = 0
+    mappings: int = 0
     plugins: tuple[str, ...] = ()
 
 def main(request: Asked) -> int:
@@ -50,6 +53,8 @@ def main(request: Asked) -> int:
     if request.growth:  # in kilobytes, as if it had used them
         used = types.SimpleNamespace(ru_maxrss=request.growth, ru_utime=1e6, ru_stime=0.0)
         resource.getrusage = lambda who: used
+    for number in range(request.mappings):  # of two kinds, which Linux does not join
+        kept.append(mmap.mmap(-1, 4096, prot=(mmap.PROT_READ, mmap.PROT_WRITE)[number % 2]))
     return request.status
 
 if __name__ == "__main__":
@@ -157,7 +162,9 @@ def test_process_is_new_where_the_old_one_would_not_do(
     pids.append(warm.run()[0])
     assert warm.run(f"--growth={10 << 30}")[0] == pids[-1]
     pids.append(warm.run()[0])
-    assert len({*pids}) == 6
+    assert warm.run("--mappings=25000")[0] == pids[-1]
+    pids.append(warm.run()[0])
+    assert len({*pids}) == 7
     assert warm.run(module="this")[2].startswith("The Zen")  # started as any other program
 
 

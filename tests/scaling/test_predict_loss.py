@@ -17,6 +17,7 @@ from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.saved_evaluations import EvaluationError
 from t2t.scaling.law import LawError
 from t2t.training.total_flops import count_flops
+from t2t.workshop.records import Record
 from tests.evaluation.saved_evaluations import REFERENCES, save
 from tests.scaling.drawn_losses import Law, make_law
 
@@ -60,6 +61,10 @@ def save_rung(
         given = {"checkpoint": str(steps), "config": changed, "split": "validation", **changes}
         loss = nats(count_flops(config, Vocabulary.load(vocabulary).sizes[1]), seed)
         save(run, REFERENCES, name="sweep", nats=loss, **given)
+        records = ladder / "steps" / run.name  # beside the lock of the step
+        records.mkdir(parents=True)
+        Record("", {}, starts=[{"core_seconds": 120.0}]).write(records)
+        records.with_suffix(".lock").touch()
 
 
 def save_ladder(
@@ -94,6 +99,10 @@ def test_a_ladder_predicts_the_row_that_is_held_out(tmp_path: Path, vocabulary: 
     assert "times the largest rung, the loss of one run is predicted to be" in opening
     assert "nats per sub-word; the 95% interval covers the seeds of the rungs" in opening
     assert "base, held out, came out at" in text
+    # The recipe has one rate, and no mup.
+    assert "rung: its rungs have one rate, and nothing adapts it to" in " ".join(text.split())
+    costs = {rung.name: rung.minutes for rung in [*family.rungs, held_out.rung]}
+    assert set(costs.values()) == {4.0}  # of two seeds
     page = (ladder / "prediction" / "prediction.md").read_text("utf-8")
     assert "![Loss against training FLOPs](prediction.svg)" in page
     assert "<svg" in (ladder / "prediction" / "prediction.svg").read_text("utf-8")

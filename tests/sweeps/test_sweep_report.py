@@ -137,7 +137,7 @@ def test_rows_are_judged_by_each_further_task_in_a_section_of_its_own(tmp_path: 
     assert "one_head is worse than base" in section
     assert not read_table(text)["one_head"][2].startswith("worse")
     content = json.loads((tmp_path / "report.json").read_text())
-    assert [line["system"] for line in content["tasks"]["de-en"]] == ["base", "one_head", "later"]
+    assert [line["name"] for line in content["tasks"]["de-en"]] == ["base", "one_head", "later"]
 
 
 def report(runs: list[SweepRun], measure: str = "bleu") -> str:
