@@ -71,12 +71,26 @@ def list_results() -> list[str]:
         )
         for name in ("eng_100", "eng_500", "eng_1000", "recogs")
     ]
+    held_out = [
+        each
+        for family in read("sweeps/ladders/chosen.json")["families"].values()
+        for each in family["held_out"]
+    ]
     ratio = f"{costs[1] / costs[0]:.1f} times the core-minutes"
     return [
         f"{others} of {len(rows) - 1} are others, at {ratio}",
         "{} exact match [{}, {}]".format(*outputs),
         ", ".join(f"{mean:.2f}" for mean in means[:3]) + " exact match",
         f"{means[3]:.2f} exact match",
+        "; ".join(
+            "{:.2f} [{:.2f}, {:.2f}], {:.2f}".format(
+                each["predicted"]["loss"],
+                *each["predicted"]["interval"],
+                statistics.geometric_mean(each["losses"].values()),
+            )
+            for each in held_out
+        )
+        + " nats per sub-word",
         f"{min(better):.2f} to {max(better):.2f} times",
         bleu(quickstart["bleu"], quickstart["interval"]),
         bleu(*students["test"]["bleu_multi30k"][:2]),
