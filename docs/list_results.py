@@ -76,12 +76,24 @@ def list_results() -> list[str]:
         for family in read("sweeps/ladders/chosen.json")["families"].values()
         for each in family["held_out"]
     ]
+    # Such as "adam mup: the best rate moves by 1.21".
+    moves = dict(
+        re.findall(
+            r"^(\w+ \w+): .* moves by ([\d.]+)$",
+            "\n".join(read("parametrization.json")["summary"]),
+            re.M,
+        )
+    )
     ratio = f"{costs[1] / costs[0]:.1f} times the core-minutes"
     return [
         f"{others} of {len(rows) - 1} are others, at {ratio}",
         "{} exact match [{}, {}]".format(*outputs),
         ", ".join(f"{mean:.2f}" for mean in means[:3]) + " exact match",
         f"{means[3]:.2f} exact match",
+        "; ".join(
+            f"{moves[f'{name} mup']}, {moves[f'{name} standard']}" for name in ("adam", "muon")
+        )
+        + " times",
         "; ".join(
             "{:.2f} [{:.2f}, {:.2f}], {:.2f}".format(
                 each["predicted"]["loss"],
