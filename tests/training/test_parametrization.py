@@ -1,103 +1,34 @@
 """Parametrisations: equal at the base, and activations that no width or depth makes larger.
 
-The check of coordinates is that of Yang et al. 2022 (appendix D.1): a model of each width learns a
-few steps of one batch at one rate, and the root mean squares of what its layers return, and of how
-far that has moved, are compared on logarithmic scales.
+`benchmarks/activations.py` measures the sizes of activations, and draws them.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from t2t.config.fields import Config, ConfigError, ModelConfig, TrainingConfig
-from t2t.config.rules import validate
+from benchmarks.activations import (
+    VOCAB_SIZE,
+    WIDE,
+    configure,
+    make_batch,
+    measure,
+    train,
+)
+from t2t.config.fields import Config, ConfigError, TrainingConfig
 from t2t.config.variants import register
-from t2t.data.batch import BOS_ID, UNK_ID, DeviceBatch
 from t2t.interop.standard_form import drop_factors, fold_factors
-from t2t.model.parameters import Params, merge
+from t2t.model.parameters import merge
 from t2t.model.parametrization import Factors
-from t2t.model.stack import Residual, Shared
 from t2t.ops.build_model import abstract_model, init_model
 from t2t.training.optimizer import describe_optimizer, make_optimizer
 from t2t.training.parameter_groups import group_parameters, scale_settings
 from t2t.training.schedule import make_schedule
-
-VOCAB_SIZE, ROWS, LENGTH = 32, 4, 8
-STEPS = (1, 5, 10)  # after which sizes are compared
-RATES = {"adam": 1e-3, "nadamw": 1e-3, "muon": 3e-3}
-BASE = Config(
-    model=ModelConfig(
-        num_layers=1, d_model=64, d_ff=64, num_heads=8, norm_position="pre", dropout=0.0,
-        dtype="float32",
-    ),
-    training=TrainingConfig(schedule="constant", warmup_steps=1, label_smoothing=0.0),
-)  # fmt: skip
-
-
-def make_batch() -> DeviceBatch:
-    draw = np.random.default_rng(0).integers(UNK_ID + 1, VOCAB_SIZE, (2, ROWS, LENGTH))
-    src, tgt_out = jnp.asarray(draw, jnp.int32)
-    tgt_in = jnp.pad(tgt_out[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
-    return DeviceBatch(src, tgt_in, tgt_out, jnp.ones((ROWS, LENGTH)))
-
-
-def configure(optimizer: str, **model: Any) -> Config:
-    training = dataclasses.replace(
-        BASE.training, optimizer=optimizer, learning_rate=RATES[optimizer]
-    )
-    return validate(Config(model=dataclasses.replace(BASE.model, **model), training=training))
-
-
-def train(config: Config, steps: int) -> tuple[Params, list[Array]]:
-    """Returns the parameters, and what each sub-layer, residual and table returned, by steps."""
-    structure, params = init_model(config.model, VOCAB_SIZE, VOCAB_SIZE, jax.random.key(0))
-    optimizer, batch = make_optimizer(config), make_batch()
-
-    def compute_loss(params: Params) -> tuple[Float[Array, ""], list[Array]]:
-        seen = list[Array]()
-        own = Residual.after
-
-        def after(self: Residual, x: Array, y: Array, key: None) -> Shared:
-            shared = own(self, x, y, key)
-            seen.extend([y, shared.residual])
-            return shared
-
-        with pytest.MonkeyPatch.context() as patch:
-            if not config.model.scan_layers:  # what is in a loop cannot be taken out of it
-                patch.setattr(Residual, "after", after)
-            model = merge(structure, params)
-            hidden, auxiliary = model.compute_hidden(batch.src, batch.tgt_in)
-        logits = model.compute_logits(hidden)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.tgt_out)
-        return losses.mean() + auxiliary.get("loss", 0.0), [*seen, hidden, logits]
-
-    @jax.jit
-    def run(params: Params) -> tuple[Params, list[Array]]:
-        def step(state: Any, _: None) -> tuple[Any, list[Array]]:
-            params, opt_state = state
-            gradient, seen = jax.grad(compute_loss, has_aux=True)(params)
-            updates, opt_state = optimizer.update(gradient, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), seen
-
-        state = params, optimizer.init(params)
-        (params, _), seen = jax.lax.scan(step, state, length=steps)
-        return params, seen
-
-    return run(params)
-
-
-def measure(config: Config) -> Float[np.ndarray, "layers steps"]:
-    """Sizes of what each layer returns at first, and of its changes."""
-    _, seen = train(config, STEPS[-1] + 1)
-    parts = [[x[0], *(x[step] - x[0] for step in STEPS)] for x in seen]
-    return np.array([[jnp.sqrt(jnp.mean(part**2)) for part in each] for each in parts])
 
 
 def find_slopes(
@@ -108,9 +39,6 @@ def find_slopes(
     x = np.log(sizes)
     slopes, _ = np.polyfit(x, found.reshape(len(x), -1), 1)
     return slopes.reshape(found.shape[1:])
-
-
-WIDE = {"parametrization": "mup", "base_width": 64}
 
 
 def assert_flat(slopes: Float[np.ndarray, "layers steps"]) -> None:
