@@ -2,8 +2,8 @@
 
 The check of coordinates of Yang et al. 2022 (appendix D.1): a model of each width learns a few
 steps of one batch at one rate, and the root mean squares of what its layers return, and of how far
-that has moved, are compared on logarithmic scales. With `model.parametrization=mup` they do not
-depend on the width. The file has all sizes, and a plot goes beside it; both take a minute.
+that has moved, are compared on logarithmic scales. With `model.parametrization=mup` those of layers
+hardly depend on the width. The file has all sizes; both it and the plot take a minute.
 """
 
 import argparse
@@ -129,6 +129,7 @@ def main() -> None:
     """Runs the benchmark, and writes its JSON and its plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/activations.json"))
+    parser.add_argument("--plot", type=Path, default=Path("docs/pictures/activations.svg"))
     arguments = parser.parse_args()
     sizes = {
         f"{optimizer} {kind}": {
@@ -149,7 +150,7 @@ def main() -> None:
         },
     }
     write(arguments.output, result)
-    draw(sizes).savefig(arguments.output.with_suffix(".svg"))
+    draw(sizes).savefig(arguments.plot)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ class SweepRequest(Plugins, OneTask, WorkshopRequest):
     def list_problems(self) -> Iterator[str]:
         """Yields what does not go together."""
         yield from super().list_problems()
+        if self.gates and self.other_tasks:
+            yield "--gates stops rows by one task alone; leave out --other_tasks, or --gates"
         if self.index is not None and (self.plan or self.report or self.submit):
             yield "--index runs one run; leave it out of --plan, --report and --submit"
 

@@ -6,9 +6,9 @@ r"""What directions of one run share: one model, own decoders, own encoders, or 
         "${languages[@]/#/--config.data.directions=}"
 
 base is one model for all directions. With stacks of their own, as large as base's, rows have base's
-FLOPs and more parameters; rows that end in -narrow have base's parameters and narrower stacks, so
-fewer FLOPs. All rows see the same text in equally many steps; a batch of own stacks is of one
-direction. The report has verdicts for each direction.
+FLOPs and more parameters. Rows that end in -narrow have about base's parameters and narrower
+stacks, so fewer FLOPs. All rows see the same text in equally many steps. A batch of a row with own
+stacks has one encoder and one decoder. The report has verdicts for each direction.
 """
 
 from typing import Any

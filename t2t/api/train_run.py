@@ -76,7 +76,7 @@ from t2t.training.resume import (
     settle_options,
 )
 from t2t.training.run_directory import RunError, list_steps, lock_run, read_curve
-from t2t.training.sharing import Sharing
+from t2t.training.sharing import Sharing, has_own_stacks
 from t2t.training.state import (
     abstract_params,
     abstract_state,
@@ -182,7 +182,9 @@ def start_from(
     outcomes, sharing = dict[str, Outcome](), Sharing(config)
 
     def take(route: Route) -> Params:
-        theirs = source._replace(params=sharing.pick(source.params, route))
+        theirs = source
+        if has_own_stacks(source.params):
+            theirs = source._replace(params=sharing.pick(source.params, route))
         taken, own = take_params(sharing.pick(params, route), theirs, vocabulary)
         for each in own:
             name = sharing.name_of(each.name, route)

@@ -411,6 +411,11 @@ def _combination_problems(config: Config) -> Iterator[str]:
             "model.own_tables=True has no effect, since no task has its own encoder or decoder; "
             "set data.encoder or data.decoder, or leave it at False"
         )
+    if (data.encoder or data.decoder) and training.optimizer == "schedule_free_adamw":
+        yield (
+            "training.optimizer='schedule_free_adamw' averages over the steps of the run, and a "
+            "stack of some tasks (data.encoder, data.decoder) has fewer; use another optimiser"
+        )
     for name, length in (
         ("data.max_length", data.max_length),
         ("data.packed_length", data.packed_length),

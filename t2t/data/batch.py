@@ -55,7 +55,7 @@ class Batch(NamedTuple, Generic[AnyArray]):
     # float B T: 1 where tgt_out is predicted, else 0: at PAD, and with data.objective=masked_lm at
     # EOS, where tgt_out stands position by position under src, and tgt_in means nothing
     weights: AnyArray
-    # in a run whose tasks have their own stacks: those of this batch, which belong to no array
+    # the stacks of this batch; None in a run without own stacks
     route: Route | None = None
 
 

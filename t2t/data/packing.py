@@ -49,10 +49,10 @@ class _RowGroup(NamedTuple):
     """Rows that are packed together."""
 
     route: int  # the number of the route that their pairs go through
-    copies: Int[np.ndarray, "corpora"]  # of each pair of a corpus
-    earlier: Int[np.ndarray, "corpora"]  # copies in other groups
-    members: range  # the pairs among which are those of the group
-    share: float  # of its rows, that an epoch uses
+    copies: Int[np.ndarray, "corpora"]  # how often the group holds each pair of a corpus
+    earlier: Int[np.ndarray, "corpora"]  # how often groups before it do
+    members: range  # the pairs to go through; those with 0 copies are passed over
+    share: float  # the share of the group's rows that an epoch uses
 
 
 class PackedBatchPlan(BatchPlan):

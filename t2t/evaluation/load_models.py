@@ -35,7 +35,7 @@ from t2t.runtime.mesh import make_mesh, put_like
 from t2t.runtime.saved_programs import SavedPrograms
 from t2t.training.checkpoint import restore_params
 from t2t.training.provenance import check_plugins, identify_code, identify_programs
-from t2t.training.sharing import Sharing
+from t2t.training.sharing import Sharing, has_own_stacks
 
 # Modules whose functions are compiled.
 PROGRAMS = ("t2t.decoding.staged_search", "t2t.evaluation.likelihood")
@@ -134,8 +134,8 @@ class RunModel:
 
     def pick(self, params: Params) -> Params:
         """Returns the parameters of the task, of a run whose tasks may have their own stacks."""
-        if len(self._parts) > 1:
-            return params  # `restore` has picked those of an ensemble
+        if not has_own_stacks(params):
+            return params  # `restore` has picked them
         [(sharing, route)] = self._parts
         return sharing.pick(params, route)
 

@@ -42,10 +42,14 @@ Auxiliary = dict[str, Float[Array, "..."]]
 class Shared(NamedTuple):
     """The input of a sub-layer, for each of its uses.
 
-    The array stands there once, and JAX adds the gradients of its uses; or one array for all uses
-    but the residual connection, with pre-norm; or an equal array for the residual connection and
-    each of the products with W^Q, W^K and W^V. Then the gradients of all uses reach the operation
-    that returned these arrays, which adds them itself (`t2t/ops/fused_norm.py`).
+    `arrays` has one of three forms:
+
+        (x,)             one array for all uses
+        (x, norm(x))     pre-norm: the first is for the residual connection
+        (x, x1, x2, x3)  one array for each use: the residual connection, W^Q, W^K and W^V
+
+    The third is that of `t2t/ops/fused_norm.py`, which adds the gradients of the uses itself.
+    Otherwise JAX adds them.
     """
 
     arrays: tuple[Float[Array, "B T D"], ...]

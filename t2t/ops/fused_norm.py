@@ -6,10 +6,11 @@ three or four, which read the same arrays again. These kernels read and write ea
     forward    reads x and y; writes s = x + dropout(y) and norm(s)
     backward   reads s and the gradients of all uses of norm(s); writes the gradients of x and y
 
-Without y, as in pre-norm, s is x, and the backward kernel adds the gradient that x has by its
-residual connection. The backward pass computes mean, variance and dropout's mask again. The mask is
-that of `t2t.model.layers.dropout`, a hash of the key and of an element's index in the whole batch.
-Each device knows the index of its first element, so the mask is the same on every mesh.
+Without y, as in pre-norm, s is x: the kernel computes the norm alone, and its backward pass adds
+the gradient that x has by its residual connection. The backward pass computes mean, variance and
+dropout's mask again. The mask is that of `t2t.model.layers.dropout`, a hash of the key and of an
+element's index in the whole batch. Each device knows the index of its first element, so the mask is
+the same on every mesh.
 
 The kernels are written for Triton, which needs powers of two. No GPU has run or timed them. JAX
 0.11.2 compiles Pallas by Triton, but a later JAX will not; its successor Mosaic does not compile

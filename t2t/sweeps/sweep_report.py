@@ -195,14 +195,17 @@ def judge_task(
     judged = {line.system: line for line in found.lines}
     lines = [
         dataclasses.replace(
-            (line := judged.get(name, Line(system=name))),
+            (line := judged.get(name, Line(system=name, against=rows[name].against))),
             remarks=[*line.remarks, *list_states(workshop, works, steps)],
         )
         for name, steps in scoring.items()
     ]
-    table = VerdictTable(lines, measure, found.log_prob, found.by_measure.unit, "row")
+    table = VerdictTable(
+        lines, measure, found.log_prob, found.by_measure.unit, "row", found.by_kind
+    )
     note = "p-values and intervals are corrected within this task, not for the number of tasks."
-    section = ReportSection(f"Task {task}", [table.make_table()], [table.describe(), note])
+    kinds = [each.make_table() for each in found.by_kind]
+    section = ReportSection(f"Task {task}", [table.make_table(), *kinds], [table.describe(), note])
     return section, table.record()
 
 

@@ -3,8 +3,8 @@
 Data parallelism copies the parameters. The update of each is divided (`t2t.training.optimizer`), so
 every device would send its part of the new weights to the others, in float32. Instead the state
 keeps the matrices divided, and the next step gathers them in the dtype of its products: half as
-many bytes in bfloat16, sent while the first layers compute, and no copy in float32. Values are the
-same, since products round matrices in any case.
+many bytes in bfloat16, sent while the first layers compute. Values are the same, since products
+round matrices in any case.
 
 Vectors and tables stay copied. XLA adds a bias inside of a product's kernel only if it is an
 argument of the step. A look-up scales the rows of a table before it rounds them.

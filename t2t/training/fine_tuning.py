@@ -27,7 +27,7 @@ from t2t.runtime.mesh import put_like
 from t2t.training.checkpoint import list_scored_measures, restore_params
 from t2t.training.checkpoint_names import CHECKPOINT_NAMES, split_checkpoint_name
 from t2t.training.run_directory import RunError, list_steps
-from t2t.training.sharing import is_divided, list_stacks, remove_owner
+from t2t.training.sharing import has_own_stacks, list_stacks, remove_owner
 
 FLAG = "--init_from"
 _LAYER = re.compile(r"([\w@-]+\.)(\d+)(.*)")  # stack, number of the layer, and the part of it
@@ -102,7 +102,7 @@ def read_source(name: str, workdir: Path, flag: str = FLAG) -> SourceRun:
 
 def check_undivided(source: SourceRun, flag: str) -> None:
     """Raises `RunError` if the source has several stacks, for a run that needs one plain model."""
-    if is_divided(source.params):
+    if has_own_stacks(source.params):
         stacks = ", ".join(list_stacks(name_leaves(source.params)))
         raise RunError(
             f"{flag}={source.run}: its tasks have their own stacks ({stacks}), and here one model "
@@ -228,7 +228,7 @@ def tabulate_outcomes(outcomes: Sequence[Outcome], source: SourceRun) -> list[li
     parameters that the new model does not use.
     """
     names, theirs = {outcome.name for outcome in outcomes}, name_leaves(source.params)
-    if not is_divided(source.params):
+    if not has_own_stacks(source.params):
         names |= {*map(remove_owner, names)}
     ours = names & _TABLES.keys()
     used = (names - ours).union(*(_choose_tables(table, ours, theirs) for table in ours))

@@ -7,7 +7,7 @@ embeddings belong to the stacks that read them, else all tasks share them.
 A batch holds examples that go through the same stacks, its route. A training step is the step of a
 plain model, whose parameters and optimiser state are picked from those of the run. So no device
 computes a stack for rows of another one, and a stack that a batch does not use stays as it is: it
-has no update, and its moments do not decay. The counters of the optimiser are those of the run.
+has no update, and its moments do not decay. All stacks share the optimiser's counters of steps.
 
 In the trees of a run a part of the model that belongs to a stack with a name has this name behind
 its own: encoder@de.0.self_attention.output.weight.
@@ -56,26 +56,28 @@ class Sharing:
             self._parts = {*describe_params(config.model, 1, 1)}
 
     def pick(self, tree: Tree, route: Route) -> Tree:
-        """Returns the tree of the plain model of a route; a tree of a plain model is returned."""
+        """Returns the tree of the plain model of a route, from one of the run."""
         names = self._names[route]
 
         def choose(node: Any) -> Any:
-            if not self._is_of_run(node):
+            if not self._is_keyed_by_parts(node):
                 return node
             shared = {
                 key: leaf for key, leaf in node.items() if key not in names and "@" not in str(key)
             }
             return shared | {part: node[own] for part, own in names.items() if own in node}
 
-        return jax.tree.map(choose, tree, is_leaf=self._is_of_run) if self._parts else tree
+        if self.is_plain:
+            return tree
+        return jax.tree.map(choose, tree, is_leaf=self._is_keyed_by_parts)
 
     def put(self, whole: Tree, part: Any, route: Route) -> Tree:
         """Returns the tree of the run with what `pick` returns for a route replaced."""
 
         def replace(node: Any, own: Any) -> Any:
-            return {**node, **self._rename(own, route)} if self._is_divided(node) else own
+            return {**node, **self._rename(own, route)} if self._is_keyed_by_parts(node) else own
 
-        return jax.tree.map(replace, whole, part, is_leaf=self._is_divided)
+        return jax.tree.map(replace, whole, part, is_leaf=self._is_keyed_by_parts)
 
     def join(self, make: Callable[[Route], Tree]) -> Tree:
         """Returns the tree of the run from the trees of its routes; shared parts are the first's.
@@ -84,9 +86,9 @@ class Sharing:
         """
         first, *others = self._names
         whole = jax.tree.map(
-            lambda node: self._rename(node, first) if self._is_divided(node) else node,
+            lambda node: self._rename(node, first) if self._is_keyed_by_parts(node) else node,
             make(first),
-            is_leaf=self._is_divided,
+            is_leaf=self._is_keyed_by_parts,
         )
         for route in others:
             added = self.put(whole, make(route), route)
@@ -112,7 +114,7 @@ class Sharing:
         return [
             f"{', '.join(filter(None, tasks)) or 'all text'}: "
             f"encoder {route.encoder or 'shared'}, decoder {route.decoder or 'shared'}, "
-            f"{sizes[route]} parameters; each batch computes these stacks alone"
+            f"{sizes[route]} parameters"
             for route, tasks in self.tasks.items()
         ]
 
@@ -120,14 +122,11 @@ class Sharing:
         names = self._names[route]
         return {names.get(key, key): leaf for key, leaf in node.items()}
 
-    def _is_divided(self, node: Any) -> bool:
-        """Returns whether a node is keyed by parts of the model, of which some have owners."""
+    def _is_keyed_by_parts(self, node: Any) -> bool:
+        """Returns whether all keys of a node are parts of the model, with or without an owner."""
         return isinstance(node, dict) and all(
             str(key).partition("@")[0] in self._parts for key in node
         )
-
-    def _is_of_run(self, node: Any) -> bool:
-        return isinstance(node, dict) and any("@" in str(key) for key in node)
 
 
 def _name_parts(model: ModelConfig, route: Route) -> dict[str, str]:
@@ -167,7 +166,7 @@ def count_run_parameters(config: Config, src_vocab_size: int, tgt_vocab_size: in
     return sum(leaf.size for leaf in jax.tree.leaves(whole))
 
 
-def is_divided(params: Params) -> bool:
+def has_own_stacks(params: Params) -> bool:
     """Returns whether parameters are those of a run with several stacks, not of a plain model."""
     return any("@" in str(key) for key in params)
 

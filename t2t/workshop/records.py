@@ -103,7 +103,7 @@ def plan_steps(workshop: Workshop) -> dict[str, StepPlan]:
         needed = [found[name] for name in step.needs]
         ready = not any(plan.is_waiting for plan in needed)
         plan = plan_step(workshop, step, find_keys(step, found), ready=ready)
-        if plan.is_waiting:  # then what has failed is tried again
+        if plan.is_waiting:  # then those that it needs and that failed are tried again, too
             keys = {name: found[name].record.key for name in step.needs}
             plan = plan_step(workshop, step, keys, ready=ready)
         found[step.name] = plan
