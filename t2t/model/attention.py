@@ -186,7 +186,7 @@ class MultiHeadAttention(nnx.Module):
 
     def __call__(
         self,
-        x: Float[Array, "B T D"] | Sequence[Float[Array, "B T D"]],
+        x: Float[Array, "B T D"],
         context: Context,
         cache: BlockCache | None = None,
         key: jax.Array | None = None,
@@ -207,7 +207,7 @@ class MultiHeadAttention(nnx.Module):
         Self-attention returns the T new keys and values. With a cache (decoding) it writes them to
         the cache, attends to all that the cache holds, and returns the cache. Cross-attention
         returns the cache unchanged. With `key`, a PRNG key, dropout is applied to the attention
-        weights.
+        weights. x of self-attention may be three equal arrays, one for each product.
         """
         if self.over_memory:
             assert context.memory_mask is not None

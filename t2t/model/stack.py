@@ -196,10 +196,7 @@ class Block(nnx.Module):
             context = context._replace(bias=self.own_position.bias(context.positions, keys_at))
         residual = self.self_residual
         x = residual.before(x)
-        # A registered sub-layer is called with one array.
-        takes_parts = type(self.self_attention) is MultiHeadAttention and len(x.inputs) > 1
-        operand = x.inputs if takes_parts else x.inputs[0]
-        y, written = self.self_attention(operand, context, cache, self_weights)
+        y, written = _attend_to_self(self.self_attention, x, context, cache, self_weights)
         assert written is not None  # of cross-attention alone
         x = residual.after(x.residual, y, self_output)
         if self.over_memory:
@@ -215,6 +212,21 @@ class Block(nnx.Module):
             y, auxiliary = y if isinstance(y, tuple) else (y, auxiliary)
             x = residual.after(x.residual, y, output)
         return x, written, auxiliary
+
+
+def _attend_to_self(
+    attention: Any,
+    x: Shared,
+    context: Context,
+    cache: BlockCache | None,
+    key: jax.Array | None,
+) -> tuple[Float[Array, "B T D"], Any]:
+    """Applies self-attention; a registered sub-layer is called with one array."""
+    if type(attention) is MultiHeadAttention and len(x.inputs) > 1:
+        heads, written = attention.find_heads(x.inputs, context, cache, key)
+        return attention.join(heads), written
+    output, written = attention(x.inputs[0], context, cache, key)
+    return output, written
 
 
 DROPOUTS = 6  # sites of dropout in a block: weights and output of each sub-layer
