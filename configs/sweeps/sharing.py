@@ -1,4 +1,4 @@
-r"""What directions of one run share: one model, own decoders, own encoders, or nothing but tables.
+r"""Several directions in one run: one model, own decoders, own encoders, or all stacks apart.
 
     languages=(en-de de-en en-fr fr-en de-fr fr-de)
     python -m t2t.sweep --sweep=configs/sweeps/sharing.py --config=configs/multi30k.py \

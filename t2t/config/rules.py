@@ -204,7 +204,7 @@ def check_effect(configs: Sequence[Config], given: Collection[str]) -> None:
 
 
 def _kernel_problems(model: ModelConfig) -> Iterator[str]:
-    """What the kernel of norms does not support (`t2t/ops/fused_norm.py`)."""
+    """Yields a line for each field that `t2t/ops/fused_norm.py` does not support."""
     if model.kernels != "fused_norm":
         return
     start, remedy = "model.kernels='fused_norm'", "use model.kernels='auto'"

@@ -56,12 +56,12 @@ class Shared(NamedTuple):
 
     @property
     def residual(self) -> Float[Array, "B T D"]:
-        """What the residual connection adds to."""
+        """The array x of the residual connection x + f(x)."""
         return self.arrays[0]
 
     @property
     def inputs(self) -> tuple[Float[Array, "B T D"], ...]:
-        """What the sub-layer is applied to: one array, or one for each of Q, K and V."""
+        """The operands of the sub-layer's products: one array, or one for each of Q, K and V."""
         return self.arrays[1:] or self.arrays
 
 

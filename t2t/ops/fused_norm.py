@@ -44,7 +44,7 @@ Vector = Float[Array, "D"]
 
 
 class _Options(NamedTuple):
-    """What the kernels depend on beside arrays."""
+    """The settings of dropout and norm."""
 
     rate: float  # of dropout
     centred: bool  # layer norm; False: RMS norm

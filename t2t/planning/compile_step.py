@@ -19,7 +19,7 @@ from t2t.data.batch import Batch
 from t2t.runtime.mesh import RULES
 from t2t.training.optimizer import make_optimizer, make_run_optimizer
 from t2t.training.sharing import Sharing
-from t2t.training.state import TrainState, abstract_state
+from t2t.training.state import TrainState, abstract_state, pick_state
 from t2t.training.step import make_train_step
 
 
@@ -100,11 +100,7 @@ def lower_step(
         name_of = functools.partial(sharing.name_of, route=route)
         optimizer = make_optimizer(config, name_of)
         structure, whole = _describe_state(config)
-        state = whole._replace(
-            params=sharing.pick(whole.params, route),
-            opt_state=sharing.pick(whole.opt_state, route),
-            ema=sharing.pick(whole.ema, route),
-        )
+        state = pick_state(whole, sharing, route)
         batch = abstract_batch(mesh, rows, src_length, tgt_length)
         step = make_train_step(structure, config, optimizer, name_of)
         return step.lower(state, batch), state, batch  # type: ignore[attr-defined]

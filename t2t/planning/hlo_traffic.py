@@ -83,7 +83,7 @@ class Collective(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What an instruction does, in all its executions."""
+    """The kernels and bytes of an instruction, of all its executions together."""
 
     instruction: Instruction
     operands: tuple[Instruction, ...]

@@ -1,4 +1,4 @@
-"""Which stacks and tables of a model the tasks of a run share.
+"""Parameters that the tasks of a run share, and encoders, decoders and tables of their own.
 
 All tasks share all parameters, unless a task names its encoder or its decoder (`data.encoder`,
 `data.decoder`). Tasks that name the same stack share it. With `model.own_tables` the tables of

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, UInt32
 
 from t2t.config.fields import Config
+from t2t.data.batch import Route
 from t2t.model.parameters import Params, name_leaves
 from t2t.ops.build_model import abstract_model, init_model
 from t2t.runtime.saved_programs import SavedPrograms
@@ -21,6 +22,8 @@ from t2t.training.losses import Teacher, abstract_teachers
 from t2t.training.optimizer import Optimizer
 from t2t.training.parameter_groups import check_patterns
 from t2t.training.sharing import Sharing
+
+_TREES = "params", "opt_state", "ema"  # of `TrainState`, keyed as parameters are
 
 
 class TrainState(NamedTuple):
@@ -96,6 +99,18 @@ def abstract_state(
     teachers = abstract_teachers(config, src_vocab_size, tgt_vocab_size)
     state = state._replace(teachers=teachers)
     return structure, jax.tree.map(place, state)
+
+
+def pick_state(state: TrainState, sharing: Sharing, route: Route) -> TrainState:
+    """Returns the state of the plain model of a route (`Sharing.pick`)."""
+    trees = {name: sharing.pick(getattr(state, name), route) for name in _TREES}
+    return state._replace(**trees)
+
+
+def put_state(whole: TrainState, part: TrainState, sharing: Sharing, route: Route) -> TrainState:
+    """Returns the state of the run, with what a step of a route has made of its part."""
+    trees = {name: sharing.put(getattr(whole, name), getattr(part, name), route) for name in _TREES}
+    return part._replace(**trees)
 
 
 def init_training(

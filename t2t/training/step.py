@@ -38,7 +38,7 @@ from t2t.training.optimizer import Optimizer, apply_updates, make_optimizer
 from t2t.training.parameter_groups import freeze
 from t2t.training.schedule import make_schedule
 from t2t.training.sharing import Sharing
-from t2t.training.state import TrainState
+from t2t.training.state import TrainState, pick_state, put_state
 
 LossAndPredicted = tuple[Float[Array, ""], Float[Array, ""]]  # (sum of losses, sum of weights)
 LossAndOthers = tuple[Float[Array, ""], tuple[Float[Array, ""], Auxiliary]]  # as JAX's `has_aux`
@@ -162,11 +162,9 @@ def make_run_step(
     def step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         route = batch.route
         assert route is not None
-        trees = {name: getattr(state, name) for name in ("params", "opt_state", "ema")}
-        picked = {name: sharing.pick(tree, route) for name, tree in trees.items()}
-        done, metrics = steps[route](state._replace(**picked), batch._replace(route=None))
-        new = {name: sharing.put(tree, getattr(done, name), route) for name, tree in trees.items()}
-        return done._replace(**new), metrics
+        own = pick_state(state, sharing, route)
+        own, metrics = steps[route](own, batch._replace(route=None))
+        return put_state(state, own, sharing, route), metrics
 
     return step
 

@@ -173,6 +173,23 @@ def test_weights_are_numbers_of_uses_and_fractions_come_true_over_epochs(
         make_plan([(lengths, lengths)] * 2, 0, [1, 0.01], packed_length=packed_length)
 
 
+@pytest.mark.parametrize("packed_length", [0, 40])
+def test_batch_has_pairs_of_one_encoder_and_decoder_and_no_pair_is_lost(packed_length: int) -> None:
+    """The corpora of a route are not neighbours, and one has a fractional weight."""
+    corpora, weights = [draw_lengths(150, seed) for seed in range(4)], [1, 2, 1, 1.5]
+    data = DataConfig(max_length=40, batch_tokens=400, num_shapes=6, packed_length=packed_length)
+    tasks = [dataclasses.replace(data, decoder=name) for name in ("", "a", "", "a")]
+    plan = packing.make_plan(corpora, data, 0, weights, tasks=tasks)
+    for epoch in range(2):
+        batches = list_rows(plan, epoch)
+        for rows in batches:
+            owners = {tasks[index // 150].decoder for row in rows for index in row}
+            assert len(owners) == 1
+        uses = np.bincount(list_pairs(plan, epoch), minlength=600).reshape(4, 150)
+        assert (uses[:3] == np.array(weights[:3])[:, None]).all()
+        assert {*uses[3].tolist()} == {1, 2}
+
+
 def test_blocks_of_the_work_do_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what needs much memory for a moment works on blocks."""
     corpora, fields = [draw_lengths(500), draw_lengths(83)], {"max_length": 30}

@@ -114,7 +114,7 @@ def test_kernel_and_its_masks_are_the_same_on_any_mesh(sizes: tuple[int, int, in
 
 
 def test_kernel_takes_any_number_of_positions() -> None:
-    """Of seven, a tile has one."""
+    """With seven positions a tile of the kernel has one row."""
     site, operands = (
         Site("layer", "post", 0.3),
         [x[:1, :7] if x.ndim == 3 else x for x in draw("float32")],
