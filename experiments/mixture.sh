@@ -25,7 +25,7 @@ mkdir -p "$1/text"
 cd "$1" # the rows of configs/sweeps/mixture.py name the text relative to this folder
 
 for language in en de; do
-    for split in train val; do
+    for split in train val test_2016_flickr; do
         gzip -dc "$text/$split.$language.gz" >"text/$split.$language"
     done
     head -n 1000 "text/train.$language" >"text/pairs.$language"
@@ -56,4 +56,5 @@ announce "The rows"
     --checkpoint=best --config=configs/multi30k.py:en-de --workdir=rows "${common[@]}" \
     --config.tokenizer.path=prepared/vocab \
     --config.data.train_src=text/pairs.en --config.data.train_tgt=text/pairs.de \
-    --config.data.validation_src=text/val.en --config.data.validation_tgt=text/val.de
+    --config.data.validation_src=text/val.en --config.data.validation_tgt=text/val.de \
+    --config.data.test_src=text/test_2016_flickr.en --config.data.test_tgt=text/test_2016_flickr.de
