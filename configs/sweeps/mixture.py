@@ -3,8 +3,9 @@ r"""Few pairs and much text of either side: translation alone, denoising before 
     experiments/mixture.sh RUNS
 
 makes the text, the vocabulary and the back-translations, and runs this sweep in RUNS. All rows have
-one vocabulary, one recipe and equally many steps. The rows of mixtures have four, one and a quarter
-texts for each pair; choose among them on the validation split.
+one vocabulary, one recipe and equally many steps. Mixtures, and training with back-translations,
+have a row each with four, one and a quarter texts for each pair; choose among them on the
+validation split.
 """
 
 from typing import Any
@@ -30,20 +31,19 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each; base translates alone."""
     steps, data = base.training.steps, base.data
     first = (f"{steps // 2}: 0,1,1", "1,0,0")
-    back = {
-        "data.train_src": (*data.train_src, "text/back.en"),
-        "data.train_tgt": (*data.train_tgt, "text/rest.de"),
-        "data.train_weights": (1.0, PAIRS / TEXTS),
-    }
     rows: dict[str, dict[str, Any]] = {
         "base": {},
         "denoising-first": {"data.mixture": TASKS, "data.stages": first},
-        "back-translation": back,
     }
     for ratio in RATIOS:
-        share = ratio * PAIRS / (2 * TEXTS)
+        share = ratio * PAIRS / TEXTS
         rows[f"mixture-{ratio:g}"] = {
             "data.mixture": TASKS,
-            "data.train_weights": (1.0, share, share),
+            "data.train_weights": (1.0, share / 2, share / 2),
+        }
+        rows[f"back-{ratio:g}"] = {
+            "data.train_src": (*data.train_src, "text/back.en"),
+            "data.train_tgt": (*data.train_tgt, "text/rest.de"),
+            "data.train_weights": (1.0, share),
         }
     return [Row(name, changes, seeds=SEEDS) for name, changes in rows.items()]
