@@ -1,10 +1,10 @@
 """Continues prompts, or fills gaps: `python -m t2t.generate --workdir=RUN < in.txt > out.txt`.
 
 Each input line is a prompt, and gives an output line: the prompt, as it was written, and what
-follows it. An empty line gives a whole text. It needs a model of data.objective=lm. Standard input
-and output, --n_best, --scores and --input are those of t2t.translate; scores are those of what
-follows the prompt. On a terminal a single output is written while it grows, if it is sampled or
---beam_size is 1.
+follows it. An empty line gives a whole text. It needs a model of data.objective=lm or prefix_lm.
+Standard input and output, --n_best, --scores and --input are those of t2t.translate; scores are
+those of what follows the prompt. On a terminal a single output is written while it grows, if it is
+sampled or --beam_size is 1.
 
 With --fill each line is a text with gaps, and gives the whole text: <extra_id_0>, <extra_id_1>, ...
 for a model of span_corruption, [MASK] for one of masked_lm. With --scores two columns follow for

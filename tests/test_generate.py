@@ -200,6 +200,30 @@ def test_prompt_that_is_too_long_is_refused(tmp_path: Path) -> None:
         short.generate(["Ein Hund " * 200])
 
 
+@pytest.mark.parametrize("kind", ["transformer", "decoder_only"])
+def test_model_of_a_prefix_lm_continues_the_prompt_that_is_its_source(
+    tmp_path: Path, kind: str
+) -> None:
+    config: dict[str, dict[str, Any]] = {
+        "model": {"kind": kind},
+        "data": {"prefix": "Ein Text:", "max_length": 64},
+    }
+    run = t2t.load(make_run(tmp_path / "run", "prefix_lm", **config))
+    prefix = run.vocabulary.src.encode_words(["Ein Text:"])[0][:-1]
+    for prompt, found in zip(PROMPTS, run.generate_n_best(PROMPTS, 2), strict=True):
+        source = [*prefix, *run.vocabulary.tgt.encode([prompt])[0]]
+        for each in found:
+            assert each.text.startswith(prompt)
+            assert len(each.ids) == each.length <= len(source) + 4
+            logits = run.logits([source], np.array([[BOS_ID, *each.ids[:-1]]]))[0]
+            log_probs = np.asarray(jax.nn.log_softmax(logits))[np.arange(each.length), each.ids]
+            np.testing.assert_allclose(each.log_prob, log_probs.sum(), rtol=1e-5, atol=1e-5)
+    [stopped] = run.generate(PROMPTS[:1], stop=[run.generate(PROMPTS[:1])[0][-1]])
+    assert stopped.startswith(PROMPTS[0])
+    with pytest.raises(DataError, match=r"prompt 2 has \d+ sub-words .* at most 64 .*; shorten"):
+        run.generate(["Ein", "Ein Hund " * 200])
+
+
 @pytest.mark.parametrize(
     ("name", "call", "text", "message"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import DataError
@@ -72,7 +73,7 @@ class GapFiller(Translator):
         """
         objective = config.data.objective
         if objective not in ("span_corruption", "masked_lm", "translation"):
-            use = "t2t.generate without --fill" if objective == "lm" else "t2t.evaluate"
+            use = "t2t.generate without --fill" if objective in CONTINUED else "t2t.evaluate"
             raise ConfigError(
                 f"data.objective={objective!r} trains no model to fill gaps; use {use}, or a run "
                 "of data.objective='span_corruption' or 'masked_lm'"

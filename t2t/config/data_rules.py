@@ -13,9 +13,11 @@ from t2t.config.variants import CHOICES, find_variant
 _PLACEHOLDER = re.compile(r"\{(src|tgt|pair)\}")  # as in t2t/data/parts.py
 
 TEXT_PAIR_KINDS = ("transformer", "rnn", "decoder_only")  # their sources and targets may be any
+CONTINUED = ("lm", "prefix_lm")  # objectives whose models continue prompts (t2t.generate)
 KINDS = {  # objective -> values of model.kind that can be trained with it
     "translation": TEXT_PAIR_KINDS,
     "lm": ("decoder_only",),
+    "prefix_lm": TEXT_PAIR_KINDS,
     "span_corruption": TEXT_PAIR_KINDS,
     "denoising": TEXT_PAIR_KINDS,
     "masked_lm": ("encoder_only",),
@@ -86,8 +88,8 @@ def _likeness_problems(one: DataConfig, other: DataConfig) -> Iterator[str]:
     goals = [(each.objective, each.tgt_language) for each in map(fill_languages, (one, other))]
     (objective, language), (objective_2, language_2) = goals
     is_pair = objective == objective_2 == "translation" and language != language_2
-    is_text = {objective, objective_2} == {"span_corruption", "denoising"}
-    if is_pair or is_text:
+    alike = {"span_corruption", "denoising"}, {"translation", "prefix_lm"}
+    if is_pair or {objective, objective_2} in alike:
         yield (
             f"data.mixture: {one.task} and {other.task} make {' and '.join(map(str, goals))} of "
             f"sources that begin alike, data.prefix={one.prefix!r}; give one of them another prefix"

@@ -437,14 +437,15 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # for both in alphabetical order (de-en). Empty: src_language to tgt_language, without tags
     directions: Annotated[tuple[str, ...], _of_pairs()] = ()
     # what the model learns to predict: translation (the target of a pair) | lm (each sub-word of a
-    # text from those before it) | span_corruption (spans that are left out of a text: T5, Raffel et
-    # al. 2020) | denoising (a whole text, whose source has a mask for each span: BART, Lewis et al.
-    # 2020) | masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). All but translation
-    # read text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of
-    # other sources; so does a registered objective
+    # text from those before it) | prefix_lm (the rest of a text from its beginning: Raffel et al.
+    # 2020) | span_corruption (spans that are left out of a text: T5, Raffel et al. 2020) |
+    # denoising (a whole text, whose source has a mask for each span: BART, Lewis et al. 2020) |
+    # masked_lm (masked sub-words of a text: BERT, Devlin et al. 2019). All but translation read
+    # text alone: the files of train_tgt, validation_tgt and test_tgt, or the target sides of other
+    # sources; so does a registered objective
     objective: Annotated[
         str,
-        Literal["translation", "lm", "span_corruption", "denoising", "masked_lm"],
+        Literal["translation", "lm", "prefix_lm", "span_corruption", "denoising", "masked_lm"],
         REGISTERED,
         Role.BATCHES,
         OF_TASK,

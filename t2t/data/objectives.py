@@ -23,6 +23,7 @@ from t2t.data.tokenizer import Tokenizer, Vocabulary
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
 _PURPOSES = np.uint64(4)  # random numbers of each sub-word
+_GOLDEN = (5**0.5 - 1) / 2  # of the golden ratio what follows the point
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen sub-words (Devlin et al. 2019)
 
 Keys = UInt64[np.ndarray, "n"]  # of examples, for their random numbers
@@ -117,6 +118,42 @@ class Corruption(Objective, abc.ABC):
         table = np.array([count_noise(length, self._data) for length in lengths], np.int32)
         noise, spans = table[words].T
         return noise, spans
+
+
+class PrefixLM(Corruption):
+    """The rest of a text is to be written from its beginning (Raffel et al. 2020, section 3.3.1).
+
+    A text is cut at the place that its length says, always the same, since a plan of batches knows
+    lengths alone. The paper draws it. Here, too, texts of all lengths have their cuts everywhere:
+    multiples of the golden ratio are spread evenly. A text of one sub-word is written whole.
+    """
+
+    predicted = "the sub-words of a text behind its cut, and EOS"
+
+    def find_lengths(self, sides: CorpusLengths) -> CorpusLengths:
+        """As in `Objective`."""
+        _, texts = sides
+        shown = self._count_shown(texts)
+        return shown + 1, texts - shown
+
+    def corrupt(self, texts: Sentences, keys: Keys) -> tuple[Sentences, Sentences]:  # noqa: ARG002
+        """As in `Corruption`; nothing is drawn."""
+        lengths = texts.lengths
+        src_lengths, tgt_lengths = self.find_lengths((lengths, lengths))
+        shown = src_lengths - 1
+        is_shown = find_places(lengths) < np.repeat(shown, lengths)
+        src = np.full(src_lengths.sum(), EOS_ID, texts.ids.dtype)
+        src[find_places(src_lengths) < np.repeat(shown, src_lengths)] = texts.ids[is_shown]
+        return Sentences(src, src_lengths), Sentences(texts.ids[~is_shown], tgt_lengths)
+
+    def _count_shown(self, texts: Lengths) -> Lengths:
+        """Returns how many sub-words of each text are its source: 1 to all but one, if it has two.
+
+        Lengths are with EOS.
+        """
+        words = texts - 1
+        shown: np.ndarray = 1 + np.floor(words * _GOLDEN % 1 * (words - 1)).astype(texts.dtype)
+        return np.where(words > 1, shown, 0).astype(texts.dtype)
 
 
 class SpanCorruption(Corruption):
@@ -313,6 +350,8 @@ def choose_objective(
 ) -> Objective:
     """Returns the objective with these ids of sentinels and words; lengths need only sentinels."""
     match data.objective:
+        case "prefix_lm":
+            return PrefixLM(data)
         case "span_corruption":
             return SpanCorruption(data, sentinels)
         case "denoising":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
@@ -17,8 +18,9 @@ _HEAD = [EOS_ID, BOS_ID]  # the empty source, and what precedes every text
 class Continuer(Translator):
     """Continues prompts; an output is the prompt, as it was given, and what follows it.
 
-    The model reads a prompt at once, as the prefix of its cache, and the search begins with the
-    prompt's last sub-word, or with BOS if it is empty. So `decoding.min_length`,
+    A model of `lm` reads a prompt at once, as the prefix of its cache, and the search begins with
+    the prompt's last sub-word, or with BOS if it is empty. For one of `prefix_lm` the prompt is the
+    source. So `decoding.min_length`,
     `decoding.max_extra_length`, scores and lengths are those of the sub-words behind the prompt. An
     output ends before the first stop string; its score is still that of all that was searched.
     """
@@ -43,32 +45,40 @@ class Continuer(Translator):
             if why := vocabulary.tgt.explain_unwritable(text):
                 raise ConfigError(f"no output holds the stop string {text!r}: {why}; change it")
         self.stop = tuple(stop)
-        self.max_source_length = 2**30  # of a padded prompt
+        self._has_source = config.data.objective == "prefix_lm"  # the prompt
+        if not self._has_source:
+            self.max_source_length = 2**30  # of a padded prompt
 
     @staticmethod
     def check_run(config: Config) -> None:
         """Raises ConfigError if the config trains no model to continue a text."""
         objective, kind = config.data.objective, config.model.kind
-        if objective != "lm":
+        if objective not in CONTINUED:
             use = "t2t.generate --fill" if config.data.is_text_alone else "t2t.translate"
             raise ConfigError(
                 f"data.objective={objective!r} trains no model to continue a text; use {use}, or "
-                "train one with data.objective='lm'"
+                "train one with data.objective='lm' or 'prefix_lm'"
             )
-        if kind != "decoder_only":
+        if objective == "lm" and kind != "decoder_only":
             raise ConfigError(
                 f"model.kind={kind!r} is not known to take a prompt; use model.kind='decoder_only'"
             )
 
     def record_pieces(self) -> dict[str, Any]:
         """Returns the settings besides the search that bulk generation records."""
-        return {"task": "continue", "stop": self.stop}
+        longest = {"longest_piece": self.max_source_length} if self._has_source else {}
+        return {"task": "continue", "stop": self.stop} | longest
 
     def _cut_all(
         self, sentences: Sequence[str], prefixes: Sequence[str] | None, first: int
     ) -> list[list[SourcePiece]]:
-        """One piece for each prompt: all before its last sub-word, where the search begins."""
+        """One piece for each prompt: all before its last sub-word, where the search begins.
+
+        Of `prefix_lm` it is the source, behind `data.prefix`.
+        """
         assert prefixes is None
+        if self._has_source:
+            return self._cut_sources(sentences, first)
         pieces = []
         encoded = zip(sentences, self.vocabulary.tgt.encode(sentences), strict=True)
         for number, (text, ids) in enumerate(encoded, start=first):
@@ -83,11 +93,28 @@ class Continuer(Translator):
             pieces.append([piece])
         return pieces
 
-    def _find_longest(self, padded: int) -> int:  # noqa: ARG002  (a prompt has no say)
+    def _cut_sources(self, prompts: Sequence[str], first: int) -> list[list[SourcePiece]]:
+        pieces = []
+        encoded = zip(prompts, self.vocabulary.src.encode(prompts), strict=True)
+        for number, (text, ids) in enumerate(encoded, start=first):
+            if len(ids) > self.max_source_length:
+                raise DataError(
+                    f"prompt {number + 1} has {len(ids)} sub-words with data.prefix and EOS, but "
+                    f"a source has at most {self.max_source_length} (data.max_length, or the "
+                    "model's positions); shorten the prompt"
+                )
+            pieces.append([SourcePiece(ids, (), number, text=text, given=[keep_line(text)])])
+        return pieces
+
+    def _find_longest(self, padded: int) -> int:
+        if self._has_source:
+            return super()._find_longest(padded)
         return min(self.config.max_extra_length + 1, self._max_hypothesis_length)
 
     def _find_max_tokens(self, source: list[int]) -> int:
         """The largest number of sub-words behind a prompt, EOS included."""
+        if self._has_source:
+            return super()._find_max_tokens(source)
         left = self._max_hypothesis_length - (len(source) - 1)  # without BOS, but with the last one
         return min(self.config.max_extra_length + 1, left)
 

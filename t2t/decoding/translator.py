@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import tqdm
 
+from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
 from t2t.data.sentences import split_sentences
@@ -100,7 +101,8 @@ class Translator:
     def check_run(config: Config) -> None:
         """Raises ConfigError if the config does not train a model to translate."""
         if config.data.is_text_alone:
-            use = "t2t.generate" if config.data.objective == "lm" else "t2t.generate --fill"
+            is_continued = config.data.objective in CONTINUED
+            use = "t2t.generate" if is_continued else "t2t.generate --fill"
             raise ConfigError(
                 f"data.objective={config.data.objective!r} trains no model to translate; {use} "
                 "uses it, and t2t.evaluate with a split alone measures perplexity and accuracy"

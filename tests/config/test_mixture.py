@@ -73,6 +73,8 @@ def test_fields_of_any_task_have_an_effect() -> None:
          "a and b make .* of sources that begin alike, data.prefix=''; give one of them another"),
         ((FILL, FILL.replace("fill:", "mend:").replace("span_corruption", "denoising")), {},
          "fill and mend make .* begin alike, data.prefix='<fill>'"),
+        (("a: src_language=en", "go: objective=prefix_lm train_tgt=b.de"), {},
+         "a and go make .* of sources that begin alike"),
         (("fill objective=span_corruption",), {}, r"write NAME: FIELD=VALUE FIELD=VALUE, with"),
         ((FILL, "a:"), {"bleu": 1000}, "in data.mixture, fill: training.translate_every=1000 is"),
     ],

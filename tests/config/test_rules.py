@@ -176,7 +176,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
     # Text alone.
     (
         SPANS | {"data.objective": "lm"},
-        "one of translation, span_corruption, denoising",
+        "one of translation, prefix_lm, span_corruption, denoising",
     ),
     (SPANS | {"data.noise_density": 0.0}, "must lie in (0, 1)"),
     (SPANS | {"data.noise_density": 1.0}, "must lie in (0, 1)"),

@@ -97,6 +97,21 @@ def test_denoising_restores_the_text_behind_the_masks_of_span_corruption(
     assert src == [[MASK if token in SENTINELS else token for token in row] for row in spans]
 
 
+@given(texts)
+def test_rest_of_a_text_follows_its_beginning(rows: Rows) -> None:
+    for text, src, tgt in zip(rows, *corrupt(make("prefix_lm"), rows), strict=True):
+        assert [*src, *tgt] == text
+        assert bool(src) == (len(text) > 1)
+        assert bool(tgt) == bool(text)
+
+
+def test_cuts_of_texts_of_all_lengths_are_everywhere() -> None:
+    lengths = np.arange(20, 1020)
+    src, tgt = make("prefix_lm").find_lengths((np.ones_like(lengths), lengths))
+    shares, _ = np.histogram((src - 1) / (src + tgt - 2), np.linspace(0, 1, 11))
+    assert 90 < shares.min() <= shares.max() < 110
+
+
 @given(texts, densities, st.integers(0, 99))
 def test_masked_tokens_are_restored_where_they_stand(rows: Rows, density: float, seed: int) -> None:
     pairs = zip(*corrupt(make("masked_lm", density), rows, seed), strict=True)
