@@ -21,8 +21,6 @@ from t2t.data.stages import assume_stages, share_tasks
 from t2t.ops.flops import train_flops
 
 LENGTH = 25  # sub-words per sentence, on either side, for which operations are counted
-
-
 Stages = Sequence[Mapping[str, Any]]  # the ledger's "stages"; empty: nothing is recorded
 Lengths = Int[np.ndarray, "B"]
 

@@ -42,7 +42,7 @@ def test_tasks_count_by_their_weights_before_the_data_are_read(
     for steps, *weights in parts:
         batches = np.array(weights) / (100, 113)  # of an epoch with one pair or text
         shares = batches / batches.sum()
-        flops += steps * shares @ [count(*TRANSLATE), count(*FILL)]
-        tokens += steps * shares @ [100 * 25, 113 * 6]
+        flops += float(steps * shares @ [count(*TRANSLATE), count(*FILL)])
+        tokens += float(steps * shares @ [100 * 25, 113 * 6])
     assert count_flops(config, 400) == pytest.approx(flops)
     assert count_target_tokens(config) == pytest.approx(tokens, rel=1e-3)  # whole ones in a step
