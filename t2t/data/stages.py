@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from t2t.config.fields import DataConfig
+from t2t.config.mixture import count_corpora
 from t2t.config.stages import NO_END, Stage, read_stages
 from t2t.data.batch import HostBatch
 from t2t.data.batch_plan import BatchPlan
@@ -22,20 +23,62 @@ def list_stages(data: DataConfig, corpora: Sequence[Corpus]) -> list[Stage]:
 
     A stage of a mixture has a weight for each task, by which those of its corpora are multiplied.
     """
-    own = tuple(each.weight for each in corpora)
+    return _weigh_stages(data, [(each.task, each.weight) for each in corpora])
+
+
+def _weigh_stages(data: DataConfig, corpora: Sequence[tuple[str, float]]) -> list[Stage]:
+    """The stages of a run whose corpora have these tasks and weights."""
+    own = tuple(weight for _, weight in corpora)
     stages = read_stages(data.stages) or [Stage(0, NO_END, own)]
     if not (data.stages and data.mixture):
         return stages
     names = [each.task for each in list_tasks(data)]
-    numbers = [names.index(each.task) for each in corpora]
     return [
         stage._replace(
-            weights=tuple(
-                stage.weights[number] * weight for number, weight in zip(numbers, own, strict=True)
-            )
+            weights=tuple(stage.weights[names.index(task)] * weight for task, weight in corpora)
         )
         for stage in stages
     ]
+
+
+def assume_stages(data: DataConfig) -> list[dict[str, Any]]:
+    """Returns what `measure_stages` would find if all corpora had equally many pairs.
+
+    Of each corpus it has the pairs alone, and they are its weight. It needs no data.
+    """
+    corpora = [
+        (task.task, weight)
+        for task in list_tasks(data)
+        for weight in task.train_weights or (1.0,) * count_corpora(task)
+    ]
+    return [
+        {
+            "steps": [stage.first + 1, None if stage.stop == NO_END else stage.stop],
+            "corpora": [
+                {"task": task, "pairs": weight}
+                for (task, _), weight in zip(corpora, stage.weights, strict=True)
+            ],
+        }
+        for stage in _weigh_stages(data, corpora)
+    ]
+
+
+def share_tasks(
+    stages: Sequence[Mapping[str, Any]], steps: int, figure: str
+) -> list[tuple[int, dict[str, float]]]:
+    """Returns how many of `steps` steps each stage has, and the share of each task in it.
+
+    `stages` are those of `measure_stages` or `assume_stages`, and the share is of this figure.
+    """
+    found = []
+    for stage in stages:
+        first, last = stage["steps"]
+        if (count := min(last or steps, steps) - first + 1) > 0:
+            sums = Counter[str]()
+            for part in stage["corpora"]:
+                sums[part["task"]] += part[figure]
+            found.append((count, {task: each / sums.total() for task, each in sums.items()}))
+    return found
 
 
 def find_stage(stages: Sequence[Stage], step: int) -> Stage:

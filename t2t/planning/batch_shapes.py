@@ -1,11 +1,13 @@
 """Predicts the batch shapes that a recipe trains on, and their frequencies, without its data.
 
 Sentence lengths are drawn from a distribution like WMT14's and grouped as training groups them. Of
-several tasks the batches are those of the main one.
+several tasks each has as many texts as its weight says, as if all corpora were equally large and
+their texts equally long; the objective of a task then makes its sources and targets.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,6 +15,7 @@ from jaxtyping import Float, Int
 from t2t.config.fields import Config, ConfigError, DataConfig
 from t2t.data.batch_plan import (
     BatchShape,
+    CorpusLengths,
     assign_shapes,
     choose_shapes,
     count_lengths,
@@ -21,9 +24,11 @@ from t2t.data.batch_plan import (
 from t2t.data.directions import list_tasks
 from t2t.data.objectives import choose_objective
 from t2t.data.packing import make_plan
+from t2t.data.stages import assume_stages, share_tasks
 from t2t.ops.flops import train_flops
 
 _PAIRS = 100_000
+_FEWEST = 100  # pairs of a task with a small weight
 _SPREAD = 0.6  # standard deviation of the logarithm of a source length
 _RATIO_SPREAD = 0.18  # standard deviation of the logarithm of target length / source length
 _LONGEST_MEANS = 4.75  # lengths are clipped to this many means: 128 if the mean is 27
@@ -70,24 +75,17 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
     or of a text alone, in sub-words.
 
     Raises:
-        ConfigError: The limits of length would drop every pair.
+        ConfigError: The limits of length would drop every pair of a task.
     """
-    src, tgt = draw_lengths(config.data, mean_length)
-    data = list_tasks(config.data)[0]
-    if data.is_text_alone:
-        objective = choose_objective(data, range(config.tokenizer.sentinels))
-        src, tgt = objective.find_lengths((np.ones_like(src), src))
-    kept = np.ones(len(src), bool)
-    for dropped in find_dropped(src, tgt, data).values():
-        kept[dropped] = False
-    if not kept.any():
-        raise ConfigError(
-            f"data.max_length={config.data.max_length} and data.max_length_ratio="
-            f"{config.data.max_length_ratio} would drop every pair; raise them"
-        )
-    src, tgt = src[kept], tgt[kept]
+    shares = share_examples(config)
+    tasks = [task for task in list_tasks(config.data) if shares[task.task]]
+    corpora = [
+        _draw_examples(config, task, mean_length, shares[task.task] / max(shares.values()))
+        for task in tasks
+    ]
     if config.data.packed_length:
-        return _plan_packed(config, row_shards, src, tgt)
+        return _plan_packed(config, row_shards, corpora, tasks)
+    src, tgt = (np.concatenate(side) for side in zip(*corpora, strict=True))
     counts = count_lengths(src, tgt, config.data.length_multiple)
     shapes = choose_shapes(counts, config.data)
     members = assign_shapes(src, tgt, shapes)
@@ -100,11 +98,44 @@ def plan_shapes(config: Config, row_shards: int, mean_length: float) -> list[Pla
     return sorted(planned, key=lambda shape: shape.padded_flops, reverse=True)
 
 
+def share_examples(config: Config) -> dict[str, float]:
+    """Returns the share of each task of all examples, if all corpora are equally large.
+
+    With `data.stages` it is the mean over all steps.
+    """
+    steps = config.training.steps
+    stages = share_tasks(assume_stages(config.data), steps, "pairs")
+    return {name: sum(n * own[name] for n, own in stages) / steps for name in stages[0][1]}
+
+
+def _draw_examples(
+    config: Config, data: DataConfig, mean_length: float, share: float
+) -> CorpusLengths:
+    """Draws (source, target) lengths of this share of `_PAIRS` examples of a task.
+
+    Raises:
+        ConfigError: as `plan_shapes`.
+    """
+    src, tgt = draw_lengths(data, mean_length, pairs=max(round(share * _PAIRS), _FEWEST))
+    if data.is_text_alone:
+        objective = choose_objective(data, range(config.tokenizer.sentinels))
+        src, tgt = objective.find_lengths((np.ones_like(src), src))
+    kept = np.ones(len(src), bool)
+    for dropped in find_dropped(src, tgt, data).values():
+        kept[dropped] = False
+    if not kept.any():
+        whose = f" of {data.task}" if data.task else ""
+        raise ConfigError(
+            f"data.max_length={data.max_length} and data.max_length_ratio="
+            f"{data.max_length_ratio} would drop every pair{whose}; raise them"
+        )
+    return src[kept], tgt[kept]
+
+
 def _plan_packed(
-    config: Config, row_shards: int, src: Int[np.ndarray, "n"], tgt: Int[np.ndarray, "n"]
+    config: Config, row_shards: int, corpora: Sequence[CorpusLengths], tasks: Sequence[DataConfig]
 ) -> list[PlannedShape]:
-    tasks = list_tasks(config.data)[:1]
-    plan = make_plan([(src, tgt)], config.data, config.seed, tasks=tasks)
+    plan = make_plan(corpora, config.data, config.seed, tasks=tasks)
     batches = [plan.batch(step) for step in range(plan.steps_per_epoch)]
     planned = []
     for shape in reversed(plan.shapes):  # the longer rows first
@@ -113,7 +144,7 @@ def _plan_packed(
         pairs = np.concatenate([batch.indices for batch in own])
         num_rows = sum(int(batch.rows[-1]) + 1 for batch in own)
         share = len(own) / len(batches)
-        lengths = src[pairs], tgt[pairs], len(pairs) / num_rows
+        lengths = plan.src_lengths[pairs], plan.tgt_lengths[pairs], len(pairs) / num_rows
         planned.append(_plan_shape(config, shape, row_shards, share, *lengths))
     return planned
 

@@ -30,6 +30,7 @@ def to_json(plan: MeshPlan, topology: Topology) -> dict[str, Any]:
         "topology": topology.name,
         "devices": len(topology.devices),
         "mesh": plan.mesh,
+        "tasks": plan.tasks,
         **_flatten(plan.heaviest),
         "fits": plan.fits,
         "recipe": plan.recipe and dataclasses.asdict(plan.recipe),
@@ -57,6 +58,12 @@ def describe(plan: MeshPlan, topology: Topology) -> str:
         f"heaviest of {len(plan.shapes)} batch shapes, {shape.share:.1%} of the steps: "
         f"{shape.rows} rows of {shape.src_length} source and {shape.tgt_length} target positions",
     ]
+    if len(plan.tasks) > 1:
+        shares = ", ".join(f"{task} {share:.1%}" for task, share in plan.tasks.items())
+        lines.append(
+            f"  examples of tasks: {shares}, as if all corpora were equally large and all texts "
+            "equally long"
+        )
     if empty := shape.rows - shape.filled_rows:
         lines.append(
             f"  {empty} of the rows are empty, so that all devices have equally many; raise "

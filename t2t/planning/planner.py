@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from jax.sharding import Mesh
 
 from t2t.config.fields import Config, ConfigError, MeshConfig
-from t2t.planning.batch_shapes import PlannedShape, plan_shapes
+from t2t.planning.batch_shapes import PlannedShape, plan_shapes, share_examples
 from t2t.planning.compile_step import OutOfMemoryError, compile_step
 from t2t.planning.roofline import Roofline, compute_roofline
 from t2t.planning.topology import Topology
@@ -50,6 +50,7 @@ class MeshPlan:
     shapes: tuple[PlannedShape, ...]  # all batch shapes, the one with the most FLOPs first
     compiled: tuple[ShapePlan, ...]  # of the first shape, or of all
     recipe: RecipeBound | None  # None: it does not fit
+    tasks: dict[str, float]  # the share of each task of all examples (`share_examples`)
 
     @property
     def heaviest(self) -> ShapePlan:
@@ -77,7 +78,8 @@ def plan_mesh(
     chosen = shapes if all_shapes else shapes[:1]
     compiled = tuple(_compile_shape(config, topology, mesh, shape) for shape in chosen)
     recipe = _bound_recipe(config.training.steps, shapes, compiled, topology)
-    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, recipe)
+    tasks = share_examples(config)
+    return MeshPlan(dict(mesh.shape), tuple(shapes), compiled, recipe, tasks)
 
 
 def search_meshes(

@@ -22,6 +22,7 @@ from t2t.model.parametrization import Growth
 from t2t.scaling.law import LawError, Losses
 from t2t.scaling.rungs import RUNG
 from t2t.sweeps.sweep_rows import BASE, EVALUATION
+from t2t.training.provenance import read_last_start
 from t2t.training.sharing import count_run_parameters
 from t2t.training.total_flops import count_flops, count_target_tokens
 from t2t.workshop.records import read_record
@@ -301,10 +302,11 @@ def _read_counts(evaluation: Evaluation) -> Float[np.ndarray, "n 2"]:
 
 def _measure(place: Path, config: Config) -> Size:
     sizes = Vocabulary.load(place / "vocab").sizes
+    recorded = read_last_start(place).get("stages", ())
     return Size(
         count_run_parameters(config, *sizes),
-        count_target_tokens(config),
-        count_flops(config, sizes[1]),
+        count_target_tokens(config, recorded),
+        count_flops(config, sizes[1], recorded),
     )
 
 

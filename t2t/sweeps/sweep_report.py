@@ -24,6 +24,7 @@ from t2t.sweeps.judge_rows import judge_rows
 from t2t.sweeps.sweep_rows import BASE, SweepRun
 from t2t.sweeps.sweep_steps import SweepPlan, read_stopped
 from t2t.sweeps.tuning import describe_trials, read_choices, warn_of_trials
+from t2t.training.provenance import read_last_start
 from t2t.training.run_directory import read_curve
 from t2t.training.sharing import count_run_parameters
 from t2t.training.stop_request import read_stop_request
@@ -40,7 +41,8 @@ PUBLISHED_NOTE = (
 )
 NOTES = (
     "FLOPs: of the whole training, or up to a requested stop, by formula, with batches of "
-    f"data.batch_tokens filled with sentences of {LENGTH} sub-words.",
+    f"data.batch_tokens filled with sentences of {LENGTH} sub-words. Of several tasks each counts "
+    "by its share of the sub-words that the run has read.",
     f"Sequential: operations of the forward pass that cannot run in parallel, for {LENGTH} "
     "sub-words on either side (table 1 of the paper).",
     "Tokens/s: target sub-words per second, median over the training, beside any other programs on "
@@ -220,16 +222,21 @@ def read_outcome(
     if saved is None:
         return RowOutcome(runs, system)
     vocabulary = Vocabulary.load(saved)
-    steps = runs[0].config.training.steps
-    requests = [read_stop_request(run.workdir) for run in runs]
-    made = statistics.mean((request and request.obeyed_at) or steps for request in requests)
     return RowOutcome(
         runs,
         system,
         vocabulary.fingerprint(),
         count_run_parameters(runs[0].config, *vocabulary.sizes),
-        round(count_flops(runs[0].config, vocabulary.tgt.vocab_size) * made / steps),
+        round(statistics.mean(_count_flops(run, vocabulary.tgt.vocab_size) for run in runs)),
     )
+
+
+def _count_flops(run: SweepRun, tgt_vocab_size: int) -> int:
+    """Counts the FLOPs of a run up to its end or the stop that was asked for."""
+    request, training = read_stop_request(run.workdir), run.config.training
+    steps = (request and request.obeyed_at) or training.steps
+    made = dataclasses.replace(run.config, training=dataclasses.replace(training, steps=steps))
+    return count_flops(made, tgt_vocab_size, read_last_start(run.workdir).get("stages", ()))
 
 
 def describe_cost(workshop: Workshop, works: Mapping[str, StepPlan]) -> str:

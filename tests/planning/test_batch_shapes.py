@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, ConfigError, DataConfig
+from t2t.config.fields import Config, ConfigError, DataConfig, TokenizerConfig, TrainingConfig
 from t2t.ops.flops import train_flops
 from t2t.planning.batch_shapes import draw_lengths, plan_shapes
 
@@ -42,6 +42,40 @@ def test_packed_rows_are_one_shape_and_hardly_padded() -> None:
     assert (shape.rows, shape.src_length, shape.tgt_length, shape.share) == (96, 256, 256, 1)
     assert 0.95 < shape.tgt_tokens / (96 * 256) < 1
     assert 0.7 < shape.model_flops / shape.padded_flops < 1
+
+
+@pytest.mark.parametrize("packed_length", [0, 256])
+@pytest.mark.parametrize("decoders", [("", ""), (" decoder=de", " decoder=fill")])
+def test_batches_of_several_tasks_hold_the_text_of_each_by_its_weight(
+    packed_length: int, decoders: tuple[str, str]
+) -> None:
+    """Of 27 sub-words about six are targets of fill, and all are those of translate."""
+    fill = "fill: objective=span_corruption prefix=<fill>"
+    data = dataclasses.replace(
+        CONFIG.data,
+        mixture=("translate: prefix=<2de>" + decoders[0], fill + decoders[1]),
+        stages=("20: 1,0", "1,1"),
+        packed_length=packed_length,
+        num_shapes=1,
+    )
+    config = Config(
+        data=data, tokenizer=TokenizerConfig(sentinels=40), training=TrainingConfig(steps=100)
+    )
+    [shape] = plan_shapes(config, row_shards=1, mean_length=27)
+    src, tgt = draw_lengths(data, mean=27)
+    noise = np.clip(np.rint(0.15 * (src - 1)), 1, None)
+    spans = np.clip(np.rint(noise / 3), 1, None)
+    filled = (src - noise + spans).astype(int), (noise + spans + 1).astype(int)
+    vocab_size = config.tokenizer.vocab_size
+    flops = [train_flops(config.model, vocab_size, *sides) for sides in ((src, tgt), filled)]
+    # 20 steps of translation alone, 80 of both: six of ten examples are translations.
+    tokens = 0.6 * tgt.sum() + 0.4 * filled[1].sum()
+    of_a_token = (0.6 * flops[0] + 0.4 * flops[1]) / tokens
+    assert shape.model_flops / shape.tgt_tokens == pytest.approx(of_a_token, rel=0.01)
+    assert shape.share == 1
+    assert max(shape.src_length, shape.tgt_length) == (packed_length or 128)
+    if not packed_length:
+        assert shape.tgt_tokens == pytest.approx(shape.rows * tokens / len(src), rel=0.01)
 
 
 def test_limits_that_drop_every_pair_are_refused() -> None:

@@ -93,6 +93,21 @@ def test_json_has_what_bounds_the_step_and_what_memory_is_for() -> None:
     assert sum(result["memory"].values()) == result["memory_bytes"]
 
 
+def test_report_says_what_is_assumed_of_several_tasks() -> None:
+    mixture = ("translate: prefix=<2de>", "mend: objective=denoising prefix=<mend>")
+    data = dataclasses.replace(CONFIG.data, mixture=mixture, train_weights=(1.0, 0.25))
+    tokenizer = TokenizerConfig(vocab_size=128, sentinels=1)
+    config = dataclasses.replace(CONFIG, data=data, tokenizer=tokenizer)
+    topology = open_topology("cpu:8")
+    found = plan_mesh(config, topology, mean_length=8)
+    assert to_json(found, topology)["tasks"] == pytest.approx({"translate": 0.8, "mend": 0.2})
+    assert (
+        "examples of tasks: translate 80.0%, mend 20.0%, as if all corpora were equally large and "
+        "all texts equally long\n"
+    ) in describe(found, topology)
+    assert "examples of tasks" not in describe(plan(1), topology)
+
+
 def test_search_without_a_valid_mesh_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **_options: object) -> None:
         raise ConfigError("batches are too small")

@@ -11,10 +11,11 @@ import pytest
 
 from t2t.api.predict_loss import predict_loss
 from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig, TrainingConfig
-from t2t.config.files import override, save_config
+from t2t.config.files import load_config, override, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import Vocabulary, train_vocabulary
 from t2t.evaluation.saved_evaluations import EvaluationError
+from t2t.scaling.ladder import read_ladder
 from t2t.scaling.law import LawError
 from t2t.training.total_flops import count_flops
 from t2t.workshop.records import Record
@@ -84,6 +85,24 @@ def save_ladder(
             **changes,
         )  # fmt: skip
     return ladder
+
+
+def test_size_of_a_rung_counts_the_tasks_that_its_run_has_read(
+    tmp_path: Path, vocabulary: Path
+) -> None:
+    """A rung whose steps all read translations, though the mixture has two tasks."""
+    mixture = ("translate: prefix=<2de>", "fill: objective=span_corruption prefix=<fill>")
+    ladder = save_ladder(tmp_path / "ladder", vocabulary)
+    plain = {rung.name: rung.size for rung in read_ladder(ladder).families["rung"]}
+    run = ladder / "rung-16-seed0"
+    config = load_config(run / "config.json")
+    save_config(override(config, {"data.mixture": mixture}), run / "config.json")
+    assumed = read_ladder(ladder).families["rung"][0].size
+    corpora = [{"task": "translate", "subwords": 1.0}]
+    ledger = json.dumps({"stages": [{"steps": [1, None], "corpora": corpora}]})
+    (run / "ledger.jsonl").write_text(ledger)
+    assert read_ladder(ladder).families["rung"][0].size == plain["rung-16"]
+    assert assumed.tokens < 0.7 * plain["rung-16"].tokens
 
 
 def test_a_ladder_predicts_the_row_that_is_held_out(tmp_path: Path, vocabulary: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig
+from t2t.config.fields import Config, DataConfig, ModelConfig, TokenizerConfig, TrainingConfig
 from t2t.config.files import overrides, save_config
 from t2t.data.corpus import ListCorpus
 from t2t.data.tokenizer import train_vocabulary
@@ -20,6 +20,7 @@ from t2t.sweeps.sweep_report import read_outcome, write_report
 from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
 from t2t.sweeps.tuning import list_trials
+from t2t.training.stop_request import record_stop, request_stop
 from t2t.training.total_flops import count_flops
 from t2t.workshop.records import Record, StepPlan
 from t2t.workshop.report import average
@@ -247,6 +248,34 @@ def test_rows_on_text_alone_are_compared_by_perplexity(tmp_path: Path) -> None:
     # 100 texts of 25 sub-words, each after a lone EOS.
     flops = train_flops(base.model, 400, np.full(100, 1), np.full(100, 25))
     assert count_flops(runs[0].config, 400) == 100_000 * flops
+
+
+def test_flops_of_a_row_are_of_what_its_runs_have_read(tmp_path: Path) -> None:
+    """Tasks by their sub-words in the ledger, and steps up to the stop that was asked for."""
+    fill = "fill: objective=span_corruption prefix=<fill>"
+    config = Config(
+        data=DataConfig(mixture=("translate: prefix=<2de>", fill), batch_tokens=2500),
+        tokenizer=TokenizerConfig(vocab_size=400),
+        training=TrainingConfig(steps=100, warmup_steps=10),
+    )
+    runs = make_runs(config, [Row("base", seeds=(0, 1))], tmp_path)[0]
+    shares = {"translate": 0.75, "fill": 0.25}
+    corpora = [{"task": name, "subwords": share} for name, share in shares.items()]
+    ledger = {"stages": [{"steps": [1, 40], "corpora": [{"task": "fill", "subwords": 1.0}]},
+                         {"steps": [41, None], "corpora": corpora}]}  # fmt: skip
+    for run in runs:
+        train_vocabulary([ListCorpus("small", PAIRS)], config.tokenizer, run.workdir / "vocab")
+        (run.workdir / "ledger.jsonl").write_text(json.dumps(ledger) + "\n")
+    request_stop(runs[1].workdir, "too slow")
+    record_stop(runs[1].workdir, 60)
+    translate, fill_in = (
+        train_flops(config.model, 400, np.full(rows, src), np.full(rows, tgt))
+        for rows, src, tgt in ((100, 25, 25), (113, 22, 6))
+    )
+    batches = np.array([0.75 / (100 * 50), 0.25 / (113 * 28)])
+    mean = batches @ [translate, fill_in] / batches.sum()
+    outcome = read_outcome(open_workshop(runs), runs, plan(runs))
+    assert outcome.flops == pytest.approx(40 * fill_in + (60 + 20) / 2 * mean)
 
 
 @pytest.mark.usefixtures("no_plots")
