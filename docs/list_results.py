@@ -57,6 +57,8 @@ def list_results() -> list[str]:
         for name in tries
         if "tuned" in name
     ]
+    test = (RAW / "sweeps/mixture/test.txt").read_text("utf-8").replace("\n  ", " ")
+    mixture, *_ = re.findall(r"^- mixture-4 is better than base: .*bleu.*", test, re.M)
     rows = read("sweeps/modern/tuned.json")["rows"]
     costs = [sum(row["core_minutes"][side] for row in rows) for side in (0, 1)]
     others = sum(row["changed"] for row in rows)
@@ -110,6 +112,7 @@ def list_results() -> list[str]:
         ", ".join(find_test_score(french[f"student-{pair}"]) for pair in ("en-fr", "fr-en")),
         bleu(*find_difference(verdict), "+"),
         bleu(*read_verdict("transfer/1000", "from-translation"), "+"),
+        bleu(*find_difference(mixture), "+"),
         bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
         bleu(*read_verdict("low_resource", "original_pairs")),
         bleu(*read_verdict("quickstart", "no_positions")),

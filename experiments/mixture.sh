@@ -33,31 +33,37 @@ for language in en de; do
 done
 
 every=$((steps / 5))
-common=(--config.data.source=text --config.data.filters= --config.training.steps="$steps"
-    --config.training.warmup_steps=100 --config.training.validate_every="$every"
-    --config.training.translate_every="$every" --config.checkpoints.every="$every"
-    --config.checkpoints.best_metric=bleu)
+common=(--config.data.source=text --config.data.filters= --config.training.warmup_steps=100
+    --config.training.validate_every="$every" --config.training.translate_every="$every"
+    --config.checkpoints.every="$every" --config.checkpoints.best_metric=bleu)
 
 announce "The vocabulary of all rows"
 "$python" -m t2t.prepare --config=configs/multi30k.py:en-de --workdir=prepared "${common[@]}" \
+    --config.training.steps="$steps" \
     --config.data.train_src=text/pairs.en --config.data.train_tgt=text/pairs.de \
     --config.data.mixture="translate: prefix=<2de>" \
     --config.data.mixture="german: objective=denoising train_tgt=text/rest.de prefix=<2de>" \
     --config.data.mixture="english: objective=denoising train_tgt=text/rest.en prefix=<2en>"
 
+translate_back() { # RUN STEPS: trains a model, and translates by greedy search
+    "$python" -m t2t.train --config=configs/multi30k.py:de-en --workdir="$1" "${common[@]}" \
+        --config.tokenizer.path=prepared/vocab \
+        --config.data.train_src=text/pairs.de --config.data.train_tgt=text/pairs.en \
+        --config.data.validation_src=text/val.de --config.data.validation_tgt=text/val.en \
+        --config.training.steps="$2"
+    [[ -f text/$1.en ]] ||
+        "$python" -m t2t.translate --workdir="$1" --beam_size=1 <text/rest.de >text/back.part
+    [[ -f text/$1.en ]] || mv text/back.part "text/$1.en"
+}
 announce "Back-translations"
-"$python" -m t2t.train --config=configs/multi30k.py:de-en --workdir=back "${common[@]}" \
-    --config.tokenizer.path=prepared/vocab \
-    --config.data.train_src=text/pairs.de --config.data.train_tgt=text/pairs.en \
-    --config.data.validation_src=text/val.de --config.data.validation_tgt=text/val.en
-if [[ ! -f text/back.en ]]; then # by greedy search, in a ninth of the time of beam search
-    "$python" -m t2t.translate --workdir=back --beam_size=1 <text/rest.de >text/back.part
-    mv text/back.part text/back.en
-fi
+translate_back back "$steps"
+announce "Back-translations of a model with fewer steps"
+translate_back back-short $((2 * steps / 5))
 
 announce "The rows"
 "$python" -m t2t.sweep --sweep="$repository/configs/sweeps/mixture.py" --workers=2 \
     --checkpoint=best --config=configs/multi30k.py:en-de --workdir=rows "${common[@]}" \
+    --config.training.steps="$steps" \
     --config.tokenizer.path=prepared/vocab \
     --config.data.train_src=text/pairs.en --config.data.train_tgt=text/pairs.de \
     --config.data.validation_src=text/val.en --config.data.validation_tgt=text/val.de \
