@@ -5,15 +5,17 @@ r"""Fine-tuning: the model, vocabulary and parameters of a run, on your own para
         --config.data.validation_src=dev.en --config.data.validation_tgt=dev.de
 
 RUN is any run directory, also in a bucket. Its best checkpoint by validation is taken, or the last
-one if there is none; --init_from=RUN:CHECKPOINT takes another one. The rate, the number of steps
-and the dropout are a start, not tuned: a large model and little text want a lower rate, fewer steps
-and more dropout (docs/fine-tuning.md).
+one if there is none; --init_from=RUN:CHECKPOINT takes another one. Sources begin with its
+data.prefix, of several tasks that of the first. The rate, the number of steps and the dropout are a
+start, not tuned: a large model and little text want a lower rate, fewer steps and more dropout
+(docs/fine-tuning.md).
 """
 
 import dataclasses
 
 from t2t.config import CheckpointConfig, Config, DataConfig, TokenizerConfig, TrainingConfig
 from t2t.config.files import load_run_config
+from t2t.config.mixture import read_mixture
 
 
 def get_config(run: str) -> Config:
@@ -24,10 +26,11 @@ def get_config(run: str) -> Config:
     # A run has this dtype because of its CPU (`resume.settle_dtype`), which need not be this one's.
     dtype = "auto" if base.model.dtype == "mixed" else base.model.dtype
     kept = (
-        "src_language tgt_language directions direction_tags max_length batch_tokens packed_length "
-        "length_multiple rows_multiple"
+        "src_language tgt_language directions direction_tags prefix max_length batch_tokens "
+        "packed_length length_multiple rows_multiple"
     ).split()
-    batches = {name: getattr(base.data, name) for name in kept}
+    data, *_ = read_mixture(base.data)
+    batches = {name: getattr(data, name) for name in kept}
     return Config(
         model=dataclasses.replace(base.model, dtype=dtype),
         data=DataConfig(source="text", **batches),

@@ -132,6 +132,13 @@ def test_fine_tuning_keeps_what_the_parameters_depend_on(tmp_path: Path) -> None
     assert (config.data.src_language, config.data.tgt_language) == ("en", "de")
 
 
+def test_fine_tuning_puts_the_prefix_of_the_main_task_in_front(tmp_path: Path) -> None:
+    data = DataConfig(mixture=("a: tgt_language=fr prefix=<2fr>", "b: prefix=<2de>"))
+    save_config(Config(data=data), tmp_path / "config.json")
+    tuned = fine_tune.get_config(str(tmp_path)).data
+    assert (tuned.tgt_language, tuned.prefix, tuned.mixture) == ("fr", "<2fr>", ())
+
+
 @pytest.mark.parametrize(
     "program",
     [
