@@ -51,9 +51,10 @@ translate_back() { # RUN STEPS: trains a model, and translates by greedy search
         --config.data.train_src=text/pairs.de --config.data.train_tgt=text/pairs.en \
         --config.data.validation_src=text/val.de --config.data.validation_tgt=text/val.en \
         --config.training.steps="$2"
-    [[ -f text/$1.en ]] ||
+    if [[ ! -f text/$1.en ]]; then
         "$python" -m t2t.translate --workdir="$1" --beam_size=1 <text/rest.de >text/back.part
-    [[ -f text/$1.en ]] || mv text/back.part "text/$1.en"
+        mv text/back.part "text/$1.en"
+    fi
 }
 announce "Back-translations"
 translate_back back "$steps"

@@ -218,8 +218,10 @@ def test_model_of_a_prefix_lm_continues_the_prompt_that_is_its_source(
             logits = run.logits([source], np.array([[BOS_ID, *each.ids[:-1]]]))[0]
             log_probs = np.asarray(jax.nn.log_softmax(logits))[np.arange(each.length), each.ids]
             np.testing.assert_allclose(each.log_prob, log_probs.sum(), rtol=1e-5, atol=1e-5)
-    [stopped] = run.generate(PROMPTS[:1], stop=[run.generate(PROMPTS[:1])[0][-1]])
+    [whole] = run.generate(PROMPTS[:1])
+    [stopped] = run.generate(PROMPTS[:1], stop=[whole[-1]])
     assert stopped.startswith(PROMPTS[0])
+    assert whole[-1] not in stopped.removeprefix(PROMPTS[0])
     with pytest.raises(DataError, match=r"prompt 2 has \d+ sub-words .* at most 64 .*; shorten"):
         run.generate(["Ein", "Ein Hund " * 200])
 

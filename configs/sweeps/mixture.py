@@ -32,6 +32,14 @@ def get_rows(base: Config) -> list[Row]:
     """Returns the rows, three seeds each; base translates alone."""
     steps, data = base.training.steps, base.data
     first = (f"{steps // 2}: 0,1,1", "1,0,0")
+
+    def add_translations(sources: str, share: float) -> dict[str, Any]:
+        return {
+            "data.train_src": (*data.train_src, sources),
+            "data.train_tgt": (*data.train_tgt, "text/rest.de"),
+            "data.train_weights": (1.0, share),
+        }
+
     rows: dict[str, dict[str, Any]] = {
         "base": {},
         "denoising-first": {"data.mixture": TASKS, "data.stages": first},
@@ -42,15 +50,7 @@ def get_rows(base: Config) -> list[Row]:
             "data.mixture": TASKS,
             "data.train_weights": (1.0, share / 2, share / 2),
         }
-        rows[f"back-{ratio:g}"] = {
-            "data.train_src": (*data.train_src, "text/back.en"),
-            "data.train_tgt": (*data.train_tgt, "text/rest.de"),
-            "data.train_weights": (1.0, share),
-        }
-    rows["back-short"] = {
-        "data.train_src": (*data.train_src, "text/back-short.en"),
-        "data.train_tgt": (*data.train_tgt, "text/rest.de"),
-        "data.train_weights": (1.0, PAIRS / TEXTS),
-        "training.steps": 2 * steps // 5,
-    }
+        rows[f"back-{ratio:g}"] = add_translations("text/back.en", share)
+    short = add_translations("text/back-short.en", PAIRS / TEXTS)
+    rows["back-short"] = {**short, "training.steps": 2 * steps // 5}
     return [Row(name, changes, seeds=SEEDS) for name, changes in rows.items()]

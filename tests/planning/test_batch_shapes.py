@@ -49,7 +49,7 @@ def test_packed_rows_are_one_shape_and_hardly_padded() -> None:
 def test_batches_of_several_tasks_hold_the_text_of_each_by_its_weight(
     packed_length: int, decoders: tuple[str, str]
 ) -> None:
-    """Of 27 sub-words about six are targets of fill, and all are those of translate."""
+    """FLOPs for each target token are those of the two tasks, weighed by their examples."""
     fill = "fill: objective=span_corruption prefix=<fill>"
     data = dataclasses.replace(
         CONFIG.data,
