@@ -151,9 +151,8 @@ def fill_tokenizer(config: Config, workdir: Path | None = None) -> Config:
             vocabulary.with_tag(find_tag(task), task.prefix)
         except VocabularyError as error:
             raise ConfigError(
-                f"tokenizer.path={given} does not fit data.directions={task.directions} and "
-                f"data.prefix={task.prefix!r}: {error}; leave tokenizer.path out, and a "
-                "vocabulary with these tags is trained"
+                f"tokenizer.path={given} does not fit: {error}; without tokenizer.path, a "
+                "vocabulary with all tags and prefixes is trained"
             ) from None
     sentinels = len(vocabulary.tgt.sentinel_ids)
     if sentinels < needed:

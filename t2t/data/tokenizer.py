@@ -148,17 +148,20 @@ class Tokenizer:
         Raises:
             VocabularyError: the vocabulary has no such symbol, or spells a word as unknown.
         """
-        prefixed, ids = copy.copy(self), list[int]()
+        prefixed, ids, unknown = copy.copy(self), list[int](), list[str]()
         for is_symbol, words in itertools.groupby(prefix.split(), SYMBOL.fullmatch):
             if is_symbol:
-                ids += (int(self._processor.piece_to_id(word)) for word in words)
+                for word in words:
+                    ids.append(int(self._processor.piece_to_id(word)))
+                    unknown += [word] * (ids[-1] == UNK_ID)
             else:
-                ids += self.encode_words([" ".join(words)])[0][:-1]
-        if UNK_ID in ids:
+                text = " ".join(words)
+                ids += self.encode_words([text])[0][:-1]
+                unknown += self.find_unknown([text])[0]
+        if unknown:
             raise VocabularyError(
-                f"the vocabulary lacks a symbol or a character of data.prefix={prefix!r}; a run "
-                "keeps the symbols with which its vocabulary was trained, and any other prefix is "
-                "text that it spells"
+                f"the vocabulary lacks {', '.join(map(repr, unknown))} of data.prefix={prefix!r}; "
+                "a prefix for this vocabulary has its symbols and characters alone"
             )
         prefixed.tag_ids, prefixed.prefix = (*self.tag_ids, *ids), " ".join(prefix.split())
         return prefixed

@@ -141,7 +141,7 @@ def test_vocabulary_that_does_not_fit_is_refused(own: Path) -> None:
         (
             own / "unigram",
             {"directions": ("en-de", "de-en")},
-            r"tokenizer.path=.* data.directions=.* no tag <2de>.* leave tokenizer.path out",
+            r"tokenizer.path=.* no tag <2de>.* data.directions .* without tokenizer.path",
         ),
         (
             own / "symbols",

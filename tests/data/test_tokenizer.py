@@ -61,6 +61,8 @@ def test_without_byte_fallback_a_foreign_character_is_unknown(tmp_path: Path) ->
     assert UNK_ID in ids
     assert foreign.decode([ids]) == ["das  Mädchen"]
     assert foreign.find_unknown(["das 日 Mädchen", "das", "日本"]) == [["日"], [], ["日", "本"]]
+    with pytest.raises(VocabularyError, match=r"lacks '<2xx>', '日' of data\.prefix='<2xx> d"):
+        foreign.with_prefix("<2xx> das 日")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
