@@ -46,7 +46,6 @@ def check(
     Raises:
         ConfigError: a step would fail; the message names it.
     """
-    check_folder(workshop.workdir)
     configs: dict[str, Config] = {}
     waiting = [work for name, work in works.items() if work.is_waiting and name in (only or works)]
     finished = works.keys() - {work.step.name for work in waiting}
@@ -69,16 +68,6 @@ def check(
             check_engine(work.step, requests[work.step.name], configs)
     check_disk(workshop, [work for work in waiting if work.step.program == "train"], configs)
     return configs
-
-
-def check_folder(workdir: Path) -> None:
-    """Raises `ConfigError` if the folder's records are of an earlier version of t2t."""
-    found = workdir / "sweep.json", *workdir.glob("*/record.json")
-    if old := next((path for path in found if path.exists()), None):
-        raise ConfigError(
-            f"--workdir={workdir} was begun by an earlier version of t2t ({old.name}), whose "
-            "records this one does not read; choose another folder"
-        )
 
 
 def check_aside(workshop: Workshop, names: Collection[str]) -> None:
