@@ -318,7 +318,7 @@ def describe_starts(runs: Iterable[Path]) -> list[str]:
     changed = any(start["changed"] for start in starts)
     # With uncommitted changes or no revision, only the hash of the code identifies it.
     uncommitted = [start for start in starts if start["changed"] or not start["revision"]]
-    codes = dict.fromkeys(start["code"][:10] for start in uncommitted if "code" in start)
+    codes = dict.fromkeys(start["code"][:10] for start in uncommitted)
     return [
         f"Runs from {begun[:10]} on, revision {', '.join(revisions)}"
         f"{' with changes that were not committed' if changed else ''}"
