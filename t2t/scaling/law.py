@@ -64,6 +64,10 @@ class Forecast(NamedTuple):
     loss: float
     interval: Interval  # 95%, of the mean of the given number of runs
 
+    def covers(self, loss: float) -> bool:
+        """Returns whether a loss lies in the interval."""
+        return self.interval[0] <= loss <= self.interval[1]
+
 
 class Backtest(NamedTuple):
     """A rung, and its prediction from the smaller ones."""
