@@ -30,7 +30,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
-from t2t.storage.paths import is_bucket
+from t2t.storage.paths import first_line, is_bucket
 from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
 from t2t.workshop.inputs import read_step_recipe
@@ -86,7 +86,7 @@ def _explain(step: Step) -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # a ConfigError, a DataError or a PathError
-        raise ConfigError(f"step {step.name}: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"step {step.name}: {first_line(error)}") from None
 
 
 def check_flags(workshop: Workshop, step: Step) -> Request:
