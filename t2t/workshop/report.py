@@ -12,7 +12,7 @@ from typing import Any
 from t2t.config.files import read_saved_config
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.report_page import ReportSection
-from t2t.evaluation.systems import System, list_changes, list_circumstances, read_system
+from t2t.evaluation.systems import System, in_words, list_changes, list_circumstances, read_system
 from t2t.evaluation.verdict_table import COSTS, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start, read_ledger
@@ -243,11 +243,7 @@ def list_differences(
 
 def describe_differences(unlike: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Says for each pair of systems in what their evaluations differ, if they do."""
-    return [
-        f"{pair}: {', '.join(f'{name} {change}' for name, change in each.items())}"
-        for pair, each in unlike.items()
-        if each
-    ]
+    return [f"{pair}: {in_words(each)}" for pair, each in unlike.items() if each]
 
 
 def make_cost_table(
