@@ -80,7 +80,10 @@ def describe_workshop(
             [each.make_table() for each in table.by_kind],
             [*dict.fromkeys(text for each in table.by_kind for text in each.describe())],
         ),
-        ReportSection("What else differs", sentences=describe_differences(unlike)),
+        ReportSection(
+            "What else differs",
+            sentences=[f"{pair}: {in_words(each)}" for pair, each in unlike.items() if each],
+        ),
         *further,
         ReportSection(
             "Cost of each step",
@@ -239,11 +242,6 @@ def list_differences(
             name: workshop.shorten(change) for name, change in changes.items()
         }
     return found
-
-
-def describe_differences(unlike: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Says for each pair of systems in what their evaluations differ, if they do."""
-    return [f"{pair}: {in_words(each)}" for pair, each in unlike.items() if each]
 
 
 def make_cost_table(
