@@ -97,12 +97,10 @@ def main(request: SweepRequest) -> int:
         check_scoring,
         read_measure,
     )
-    from t2t.workshop.checks import check_folder
     from t2t.workshop.steps import Workshop
     from t2t.workshop.submit import list_arguments
 
     workdir = request.workdir
-    check_folder(workdir)
     begun = sorted(workdir.glob(f"{BASE}-seed*"))  # whose numbers the other rows share
     base = read_config(workdir=begun[0] if begun else None, trains_alone=request.index is None)
     runs = _make_runs(request, base)

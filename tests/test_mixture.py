@@ -20,7 +20,15 @@ from t2t.data.corpus import DataError
 from t2t.data.corpus_sources import open_training
 from t2t.data.directions import find_route, find_tasks
 from t2t.data.loader import Loader, put_batch
-from t2t.data.objectives import Corruption, Keys, Objective, Sentences, make_keys, make_objectives
+from t2t.data.objectives import (
+    Corruption,
+    Keys,
+    Objective,
+    Sentences,
+    make_keys,
+    make_objectives,
+    plan_lengths,
+)
 from t2t.data.packing import make_plan
 from t2t.data.preparation import tokenize
 from t2t.data.tokenizer import Vocabulary
@@ -196,9 +204,7 @@ def test_losses_are_those_of_the_tasks_computed_apart_by_numpy(run: Path) -> Non
     tasks = find_tasks(config.data, corpora)
     objectives = make_objectives(tasks, vocabulary)
     tokens = [tokenize(corpus, vocabulary, config.data) for corpus in corpora]
-    pairs = zip(objectives, tokens, strict=True)
-    lengths = [objective.plan_lengths(each.lengths) for objective, each in pairs]
-    plan = make_plan(lengths, config.data, config.seed, tasks=tasks)
+    plan = make_plan(plan_lengths(objectives, tokens), config.data, config.seed, tasks=tasks)
     loader = Loader(plan, tokens, objectives=objectives)
     routes = dict[Route | None, int]()  # the first batch of each
     for step in range(plan.steps_per_epoch):

@@ -50,9 +50,7 @@ class AttentionMap:
         write_figure(draw_attention(self.weights, self.queries, self.keys), Path(path))
 
 
-def map_attention(
-    translator: Translator, params: Params, pair: Pair, stack: str = "cross"
-) -> AttentionMap:
+def map_attention(translator: Translator, params: Params, pair: Pair, stack: str) -> AttentionMap:
     """Computes the weights of a stack of a Transformer under teacher forcing.
 
     Raises:

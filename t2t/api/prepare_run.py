@@ -7,7 +7,7 @@ from pathlib import Path
 from t2t.config.fields import Config
 from t2t.data import corpus_sources
 from t2t.data.directions import find_tasks
-from t2t.data.objectives import make_objectives
+from t2t.data.objectives import make_objectives, plan_lengths
 from t2t.data.packing import make_plan
 from t2t.data.parts import TaskParts
 from t2t.data.preparation import fill_tokenizer, make_vocabulary, tokenize, tokenize_together
@@ -61,11 +61,7 @@ def prepare_run(
     if not is_first():
         return
     own = find_tasks(data, corpora)
-    objectives = make_objectives(own, vocabulary)
-    lengths = [
-        each.plan_lengths(corpus.lengths)
-        for each, corpus in zip(objectives, tokenized, strict=True)
-    ]
+    lengths = plan_lengths(make_objectives(own, vocabulary), tokenized)
     stages = list_stages(data, corpora)
     plan = make_plan(lengths, data, config.seed, stages[0].weights, tasks=own)
     shares = measure_stages(stages, plan, corpora)

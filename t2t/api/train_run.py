@@ -27,7 +27,7 @@ from t2t.data.corpus import Corpus
 from t2t.data.corpus_sources import Data, check_paths, open_data
 from t2t.data.directions import find_tasks
 from t2t.data.loader import Loader, find_row_shards, prefetch
-from t2t.data.objectives import make_objectives
+from t2t.data.objectives import make_objectives, plan_lengths
 from t2t.data.packing import make_plan
 from t2t.data.preparation import check_prepared, fill_tokenizer, make_vocabulary, tokenize
 from t2t.data.stages import find_stage, format_stage, iterate_stages, list_stages, measure_stages
@@ -383,10 +383,7 @@ def plan_batches(
 
     def make(tokenized: Sequence[TokenizedCorpus], stage: Stage) -> Loader:
         nonlocal row_lengths  # the first stage or epoch decides for all
-        lengths = [
-            each.plan_lengths(corpus.lengths)
-            for each, corpus in zip(objectives, tokenized, strict=True)
-        ]
+        lengths = plan_lengths(objectives, tokenized)
         plan = make_plan(lengths, config.data, config.seed, stage.weights, row_lengths, tasks)
         row_lengths = plan.row_lengths
         return Loader(

@@ -213,9 +213,9 @@ def read_recipe(known: flags.FlagValues = flags.FLAGS) -> Config:
     return set_fields(flag.value._load(), read_given(known))
 
 
-def read_name(known: flags.FlagValues = flags.FLAGS) -> str:
+def read_name() -> str:
     """Returns the recipe as the command line names it, such as configs/multi30k.py:en-de."""
-    return config_flags.get_config_filename(known["config"])
+    return config_flags.get_config_filename(flags.FLAGS["config"])
 
 
 def read_given(known: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from t2t.data.batch_plan import BatchPlan, CorpusLengths, find_dropped
 from t2t.data.corpus import Corpus, Pair
 from t2t.data.corpus_sources import list_splits, open_split, open_training
 from t2t.data.directions import find_tasks, list_tasks
-from t2t.data.objectives import make_objective, make_objectives
+from t2t.data.objectives import make_objective, make_objectives, plan_lengths
 from t2t.data.row_files import UNQUOTE, has_doubled_quotes, is_in_quotes
 from t2t.data.spelling import SpelledCorpus, Spelling
 from t2t.data.stages import format_stage, list_stages, measure_stages
@@ -138,12 +138,8 @@ def report_data(config: Config, vocabulary: Vocabulary) -> DataReport:
 def _measure_stages(config: Config, vocabulary: Vocabulary) -> list[dict[str, Any]]:
     data, corpora = config.data, open_training(config.data, config.tokenizer)
     tasks, cache = find_tasks(data, corpora), make_path(data.cache_directory)
-    objectives = make_objectives(tasks, vocabulary)
     tokenized = [tokenize_corpus(corpus, vocabulary, cache) for corpus in corpora]
-    lengths = [
-        each.plan_lengths(corpus.lengths)
-        for each, corpus in zip(objectives, tokenized, strict=True)
-    ]
+    lengths = plan_lengths(make_objectives(tasks, vocabulary), tokenized)
     stages = list_stages(data, corpora)
     plan = BatchPlan(lengths, data, config.seed, stages[0].weights, tasks=tasks)
     return measure_stages(stages, plan, corpora)

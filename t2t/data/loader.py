@@ -179,11 +179,11 @@ def put_batch(batch: HostBatch, mesh: Mesh) -> DeviceBatch:
     return put
 
 
-def prefetch(batches: Iterator[HostBatch], mesh: Mesh, count: int = 2) -> Iterator[DeviceBatch]:
-    """Yields batches on the mesh; the transfer of up to `count` further batches has begun."""
+def prefetch(batches: Iterator[HostBatch], mesh: Mesh) -> Iterator[DeviceBatch]:
+    """Yields batches on the mesh; the transfer of the two that follow has begun."""
     ahead: deque[DeviceBatch] = deque()
     for batch in batches:
         ahead.append(put_batch(batch, mesh))
-        if len(ahead) > count:
+        if len(ahead) > 2:
             yield ahead.popleft()
     yield from ahead

@@ -18,7 +18,7 @@ from t2t.config.fields import ConfigError, DataConfig
 from t2t.config.variants import CHOICES, call_variant, make_variant_error
 from t2t.data.batch import EOS_ID, PAD_ID
 from t2t.data.batch_plan import CorpusLengths, Lengths
-from t2t.data.token_cache import find_ragged
+from t2t.data.token_cache import TokenizedCorpus, find_ragged
 from t2t.data.tokenizer import Tokenizer, Vocabulary
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
@@ -311,6 +311,14 @@ def make_objective(data: DataConfig, vocabulary: Vocabulary) -> Objective:
         src = vocabulary.src if vocabulary.src.prefix else vocabulary.src.with_prefix(data.prefix)
         objective.prefix = np.array(src.tag_ids, np.int32)
     return objective
+
+
+def plan_lengths(
+    objectives: Sequence[Objective], corpora: Sequence[TokenizedCorpus]
+) -> list[CorpusLengths]:
+    """Returns the lengths of each corpus's pairs, as `Objective.plan_lengths`."""
+    both = zip(objectives, corpora, strict=True)
+    return [objective.plan_lengths(corpus.lengths) for objective, corpus in both]
 
 
 def _choose_checked(data: DataConfig, tokenizer: Tokenizer) -> Objective:

@@ -89,7 +89,7 @@ def _share_vocabulary(config: Config, corpora: Sequence[Corpus], text: str) -> V
     tags, shares = list_tags(config.data), [(corpus.sides, corpus.weight) for corpus in corpora]
     trainer = importlib.metadata.version("sentencepiece")
     facts = _FORMAT, trainer, text, shares, config.tokenizer, tags
-    cache = make_path(config.data.cache_directory).expanduser() / "vocabularies"
+    cache = make_path(config.data.cache_directory) / "vocabularies"
     folder = cache / hash_strings(repr(facts))[:32]
     if Vocabulary.is_saved(folder):
         try:

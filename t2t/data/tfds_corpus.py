@@ -11,7 +11,7 @@ from typing import Any
 from t2t.data.cache_folders import copy_pairs, find_text, is_copied, read_splits, write_splits
 from t2t.data.corpus import Corpus, DataError, Pair, TextCorpus, hash_strings
 from t2t.data.parts import Part, Source, check_languages
-from t2t.storage.paths import make_local_path
+from t2t.storage.paths import first_line, make_local_path
 
 _BLOCK = 1000  # records that are read together
 
@@ -98,7 +98,7 @@ def _make_builder(part: Part) -> Any:
         return tfds.builder(part.dataset, data_dir=directory, file_format="array_record")
     except ValueError as error:  # an unknown dataset, configuration or version
         raise DataError(
-            f"{part.field}={part.dataset!r}: {str(error).splitlines()[0]}; "
+            f"{part.field}={part.dataset!r}: {first_line(error)}; "
             "the names are listed at https://www.tensorflow.org/datasets/catalog, and files of "
             "the dataset in data.directory must be array_record files"
         ) from None

@@ -303,5 +303,4 @@ def _list_shards(corpus: Corpus, vocabulary: Vocabulary, directory: Path) -> dic
     if len(starts) > 1:
         names = [f"{name}-{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
     parts = [range(start, min(start + SHARD, len(corpus))) for start in starts]
-    folder = directory.expanduser()
-    return {folder / name: part for name, part in zip(names, parts, strict=True)}
+    return {directory / name: part for name, part in zip(names, parts, strict=True)}

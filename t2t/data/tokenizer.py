@@ -166,11 +166,6 @@ class Tokenizer:
         prefixed.tag_ids, prefixed.prefix = (*self.tag_ids, *ids), " ".join(prefix.split())
         return prefixed
 
-    @property
-    def is_symbols(self) -> bool:
-        """True if each piece is a whole word."""
-        return self.kind == "symbols"
-
     @functools.cached_property
     def kind(self) -> str:
         """`tokenizer.kind`: symbols are whole words; scores of bpe are ranks, without fractions."""
@@ -253,7 +248,7 @@ class Tokenizer:
 
         It begins no word, unless each piece of the vocabulary is a whole one.
         """
-        processor = self._processor if self.is_symbols else self._without_prefix
+        processor = self._processor if self.kind == "symbols" else self._without_prefix
         [ids] = processor.encode([text], add_eos=False)
         return [*ids]
 
@@ -302,7 +297,7 @@ class Tokenizer:
         for piece in self._processor.encode_as_pieces(text):
             if self._processor.piece_to_id(piece) == UNK_ID:
                 words = [*filter(None, piece.split(SPACE))]
-                characters = "" if self.is_symbols else "".join(words)
+                characters = "" if self.kind == "symbols" else "".join(words)
                 yield from [c for c in characters if self._is_unknown(c)] or words
 
     def _is_unknown(self, character: str) -> bool:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from t2t.storage.paths import describe_error, make_local_path
+from t2t.storage.paths import describe_error, first_line, make_local_path
 
 _HUB_PREFIX = "hf:"
 # Files of the Hub that are needed: not the same weights for other frameworks.
@@ -198,10 +198,9 @@ def _download(source: str, flag: str, *, weights: bool) -> Path:
                 )
             )
         except Exception as error:  # of many types: of HTTP, of the cache, of the Hub's answers
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise SourceError(
-                f"--{flag}={source} cannot be downloaded: {reason}; check the name, the revision "
-                "and the network, or name a folder"
+                f"--{flag}={source} cannot be downloaded: {first_line(error)}; check the name, "
+                "the revision and the network, or name a folder"
             ) from None
 
     if not weights:

@@ -30,6 +30,7 @@ from t2t.interop.strict_config import START_IDS
 from t2t.model.parameters import Params, merge
 from t2t.ops.build_model import abstract_model
 from t2t.runtime.mesh import count_parts, spec
+from t2t.storage.paths import first_line
 
 # Special symbols, and codes of languages as the originals spell them.
 _SYMBOLS = re.compile(
@@ -124,10 +125,9 @@ def _load(kind: str, folder: Path, **options: Any) -> Any:
             folder, trust_remote_code=False, local_files_only=True, **options
         )
     except Exception as error:  # of many types
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(
-            f"--verify: {kind} of transformers cannot load {folder}: {reason}; import without "
-            "--verify"
+            f"--verify: {kind} of transformers cannot load {folder}: {first_line(error)}; "
+            "import without --verify"
         ) from None
 
 

@@ -6,7 +6,7 @@ import re
 from absl import flags
 
 from t2t.runtime.jax_settings import explain_jax_error
-from t2t.storage.paths import client_errors, describe_error
+from t2t.storage.paths import client_errors, describe_error, first_line
 
 _OF_JAX = ("JaxRuntimeError", "XlaRuntimeError")
 _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|out[ _]of[ _]memory", re.IGNORECASE)
@@ -24,8 +24,7 @@ def explain(error: Exception) -> str | None:
     if (what := _find_memory_fault(error)) is not None:
         return f"out of memory{what}; {_advise_on_memory()}"
     if _is_lost_peer(error):
-        reason = str(error).splitlines()[0]
-        return f"another process or the network did not answer: {reason}"
+        return f"another process or the network did not answer: {first_line(error)}"
     if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
         return "standard input or output is closed; redirect it, for example to a file"
     if isinstance(error, OSError) and error.filename:

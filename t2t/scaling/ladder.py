@@ -42,6 +42,10 @@ class Size(NamedTuple):
     tokens: int  # target tokens that training sees, with full batches
     flops: int  # of the whole training, by formula
 
+    def pick(self, names: Iterable[str]) -> list[float]:
+        """Returns the sizes with these names."""
+        return [float(getattr(self, name)) for name in names]
+
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
@@ -81,7 +85,7 @@ class Ladder:
         rungs = enumerate(self.families[family])
         runs = [(number, rung, loss) for number, rung in rungs for loss in rung.losses.values()]
         return Losses(
-            np.array([[float(getattr(rung.size, name)) for name in names] for _, rung, _ in runs]),
+            np.array([rung.size.pick(names) for _, rung, _ in runs]),
             np.array([loss for *_, loss in runs]),
             np.array([number for number, *_ in runs]),
         )

@@ -64,6 +64,10 @@ class Forecast(NamedTuple):
     loss: float
     interval: Interval  # 95%, of the mean of the given number of runs
 
+    def covers(self, loss: float) -> bool:
+        """Returns whether a loss lies in the interval."""
+        return self.interval[0] <= loss <= self.interval[1]
+
 
 class Backtest(NamedTuple):
     """A rung, and its prediction from the smaller ones."""
@@ -221,14 +225,14 @@ class LossLaw:
     @functools.cached_property
     def amplitude_intervals(self) -> tuple[Interval, ...]:
         """The 95% intervals of A, and B."""
-        found = [self._profile(1 + term, 0.1) for term in range(self.num_terms)]
+        found = [self._profile(1 + term) for term in range(self.num_terms)]
         return tuple((math.exp(low), math.exp(min(high, 700))) for low, high in found)
 
     @functools.cached_property
     def exponent_intervals(self) -> tuple[Interval, ...]:
         """The 95% intervals of a, and b; infinite where any larger one fits, too."""
         count = self.num_terms
-        found = [self._profile(1 + count + term, 0.1) for term in range(count)]
+        found = [self._profile(1 + count + term) for term in range(count)]
         largest = math.exp(_LARGEST)
         edges = [(math.exp(low), math.exp(min(high, _LARGEST))) for low, high in found]
         return tuple((low, high if high < largest else math.inf) for low, high in edges)
@@ -238,9 +242,9 @@ class LossLaw:
         """Returns whether the losses show a floor: the interval of E does not reach 0."""
         return self.floor_interval[0] > 0
 
-    def _profile(self, index: int, step: float) -> Interval:
+    def _profile(self, index: int) -> Interval:
         exceed, middle = self._bind(index), float(self.fit.params[index])
-        return _find_edge(exceed, middle, -step), _find_edge(exceed, middle, step)
+        return _find_edge(exceed, middle, -0.1), _find_edge(exceed, middle, 0.1)
 
     def _bind(self, index: int) -> Callable[[float], float]:
         """Returns by how much the squares exceed what is allowed with one parameter bound."""

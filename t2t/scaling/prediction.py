@@ -59,12 +59,6 @@ class HeldOut(NamedTuple):
     rung: Rung
     forecast: Forecast  # of the mean of its runs
 
-    @property
-    def is_inside(self) -> bool:
-        """Returns whether the rung's loss lies in the interval."""
-        low, high = self.forecast.interval
-        return low <= self.rung.loss <= high
-
 
 @dataclasses.dataclass(frozen=True)
 class FamilyForecast:
@@ -116,7 +110,7 @@ class LadderForecast:
         """Returns points, law and band of each family, for `plots.draw_laws`."""
         found = {}
         for name, family in self.families.items():
-            start = [float(getattr(family.rungs[0].size, each)) for each in self.target.names]
+            start = family.rungs[0].size.pick(self.target.names)
             path = np.geomspace(start, self.target.values, _GRID)
             forecasts = [family.law.predict(size, self.seeds) for size in path.tolist()]
             found[name] = LawCurve(
@@ -131,7 +125,7 @@ class LadderForecast:
         return found
 
     def _list_points(self, rung: Rung) -> list[tuple[float, float]]:
-        size = math.prod(float(getattr(rung.size, name)) for name in self.target.names)
+        size = math.prod(rung.size.pick(self.target.names))
         return [(size, loss) for loss in rung.losses.values()]
 
 
@@ -172,7 +166,7 @@ def _forecast(ladder: Ladder, name: str, target: Target, seeds: int) -> FamilyFo
         law = fit_law(runs)
     except LawError as error:
         raise LawError(f"{ladder.folder}, {name}: {error}") from None
-    small, large = ([float(getattr(rungs[end].size, each)) for each in names] for end in (0, -1))
+    small, large = (rungs[end].size.pick(names) for end in (0, -1))
     if any(own < least for own, least in zip(target.values, small, strict=True)):
         raise LawError(
             f"the target, {target.describe()}, is below the smallest rung of {name}, "
@@ -180,10 +174,7 @@ def _forecast(ladder: Ladder, name: str, target: Target, seeds: int) -> FamilyFo
             "there, so name a larger one"
         )
     held_out = [
-        HeldOut(
-            rung,
-            law.predict([float(getattr(rung.size, each)) for each in names], len(rung.losses)),
-        )
+        HeldOut(rung, law.predict(rung.size.pick(names), len(rung.losses)))
         for rung in ladder.held_out.get(name, ())
     ]
     return FamilyForecast(

@@ -12,7 +12,10 @@ from t2t.scaling.law import Crossing, Forecast, LossLaw, count_params
 from t2t.scaling.prediction import FamilyDifference, FamilyForecast, LadderForecast
 
 _FAR = 10.0  # times the largest rung: beyond it a prediction is said to be far
-_SYMBOLS = {"flops": ("C",), "parameters": ("N",), "tokens": ("D",)}
+_SYMBOLS = {
+    "flops": ("C", "training FLOPs"), "parameters": ("N", "parameters"),
+    "tokens": ("D", "target tokens"),
+}  # fmt: skip
 _NOTE = (
     "Parameters: trained ones, tables included, tied tables once. Tokens (of the target) and "
     "FLOPs: of the whole training by formula, with full batches."
@@ -74,7 +77,7 @@ def _list_remarks(family: FamilyForecast) -> Iterator[str]:
         )
     if spare == 1 and not law.is_misfit:
         yield "with one rung more than the law has parameters, only a strong bend would show."
-    missed = [each for each in family.tested if not _is_inside(each.forecast.interval, each.loss)]
+    missed = [each for each in family.tested if not each.forecast.covers(each.loss)]
     if missed and not law.is_misfit:
         names = ", ".join(family.rungs[each.rung].name for each in missed)
         yield f"the smaller rungs would not have predicted {names}; see the table of rungs."
@@ -92,7 +95,7 @@ def _list_remarks(family: FamilyForecast) -> Iterator[str]:
     if family.factor < 1 and not family.held_out:
         yield "the target is smaller than the largest rung."
     for each in family.held_out:
-        where = "inside" if each.is_inside else "outside"
+        where = "inside" if each.forecast.covers(each.rung.loss) else "outside"
         yield (
             f"{each.rung.name}, held out, came out at {format_loss(each.rung.loss)}, {where} its "
             f"interval {format_range(each.forecast.interval)}."
@@ -135,11 +138,8 @@ def make_rung_table(prediction: LadderForecast) -> Table:
         tested = {each.rung: each for each in family.tested}
         for number, rung in enumerate(family.rungs):
             shown = tested.get(number)
-            rows.append(_make_row(rung, shown.forecast if shown else None, shown and shown.loss))
-        rows += [
-            _make_row(each.rung, each.forecast, each.rung.loss, " (held out)")
-            for each in family.held_out
-        ]
+            rows.append(_make_row(rung, shown.forecast if shown else None))
+        rows += [_make_row(each.rung, each.forecast, " (held out)") for each in family.held_out]
     header = [
         "rung", "parameters", "tokens", "FLOPs", "seeds", "loss", "sd of seeds",
         "from smaller rungs", "core-minutes",
@@ -149,17 +149,15 @@ def make_rung_table(prediction: LadderForecast) -> Table:
     return Table(header, rows, "lrrrrrrlr")
 
 
-def _make_row(
-    rung: Rung, forecast: Forecast | None, loss: float | None, end: str = ""
-) -> list[str]:
+def _make_row(rung: Rung, forecast: Forecast | None, end: str = "") -> list[str]:
     losses = [*rung.losses.values()]
     spread = ""
     if len(losses) > 1:
         mean = math.fsum(losses) / len(losses)
         spread = f"{math.sqrt(sum((x - mean) ** 2 for x in losses) / (len(losses) - 1)):.2g}"
     shown = ""
-    if forecast and loss:
-        miss = "" if _is_inside(forecast.interval, loss) else ", missed"
+    if forecast:
+        miss = "" if forecast.covers(rung.loss) else ", missed"
         shown = f"{format_loss(forecast.loss)} {format_range(forecast.interval)}{miss}"
     return [
         f"{rung.name}{end}",
@@ -203,8 +201,7 @@ def describe_law(prediction: LadderForecast) -> str:
     symbols = [_SYMBOLS[name][0] for name in prediction.target.names]
     exponents = zip(symbols, "AB", "ab", strict=False)
     terms = [f"{big} ({symbol} / {symbol}_0)^-{small}" for symbol, big, small in exponents]
-    meaning = {"C": "training FLOPs", "N": "parameters", "D": "target tokens"}
-    sizes = " and ".join(f"{symbol} {meaning[symbol]}" for symbol in symbols)
+    sizes = " and ".join(" ".join(_SYMBOLS[name]) for name in prediction.target.names)
     text = (
         f"L = E + {' + '.join(terms)}, with {sizes}, and {' and '.join(f'{s}_0' for s in symbols)} "
         "of the smallest rung. Least squares of log L over all runs; intervals by profile (95%)."
@@ -313,7 +310,7 @@ def _record(family: FamilyForecast) -> dict[str, Any]:
             {
                 **_record_rung(each.rung),
                 "predicted": _record_forecast(each.forecast),
-                "is_inside": each.is_inside,
+                "is_inside": each.forecast.covers(each.rung.loss),
             }
             for each in family.held_out
         ],
@@ -355,7 +352,3 @@ def _format_edges(interval: Interval) -> str:
 def _format_difference(forecast: Forecast) -> str:
     low, high = forecast.interval
     return f"{forecast.loss:+.4f} [{low:+.4f}, {high:+.4f}]"
-
-
-def _is_inside(interval: Interval, loss: float) -> bool:
-    return interval[0] <= loss <= interval[1]

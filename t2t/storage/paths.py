@@ -190,6 +190,11 @@ def describe_error(error: BaseException) -> str:
     return text if named else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
+def first_line(error: Exception) -> str:
+    """Returns the first line of the message of a library's error, or its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _configure_clients() -> None:
     """Sets options of gcsfs and of TensorStore, which Orbax uses as well.
 

@@ -26,11 +26,11 @@ from t2t.storage.atomic_files import (
     require_space,
     write_file,
 )
+from t2t.storage.paths import first_line
 from t2t.training.averages import average
 from t2t.training.checkpoint_names import CHECKPOINT_NAMES
 from t2t.training.run_directory import (
     RunError,
-    first_line,
     list_last_steps,
     list_steps,
     make_read_error,

@@ -16,12 +16,12 @@ from t2t.model.parameters import Params
 from t2t.runtime.mesh import gather_over_data
 from t2t.runtime.signals import hold_signals
 from t2t.storage.atomic_files import measure_free_space, require_space
+from t2t.storage.paths import first_line
 from t2t.training.checkpoint import rank_steps
 from t2t.training.disk_space import measure_checkpoint
 from t2t.training.optimizer import Optimizer
 from t2t.training.run_directory import (
     RunError,
-    first_line,
     is_regular,
     make_read_error,
     make_write_error,

@@ -18,6 +18,7 @@ from t2t.config.files import load_config
 from t2t.runtime.distributed import is_first, wait_for_all
 from t2t.storage.atomic_files import list_complete
 from t2t.storage.locks import lock
+from t2t.storage.paths import first_line
 
 COMMITTED = "commit_success.txt"  # the object that Orbax writes last to a checkpoint in a bucket
 
@@ -143,8 +144,3 @@ def make_write_error(workdir: Path, reason: str) -> RunError:
         f"{workdir}/checkpoints cannot be written ({reason}); free some space there or "
         f"make it writable, then the same command continues {newest}"
     )
-
-
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, or its type if it has none."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

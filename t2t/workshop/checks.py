@@ -30,7 +30,7 @@ from t2t.evaluation.load_models import require_ctranslate2
 from t2t.evaluation.requests import EvaluationRequest, ModelRequest, OneCheckpoint
 from t2t.runtime.text_tables import show_bytes
 from t2t.storage.atomic_files import check_writable, explain_write_errors, measure_free_space
-from t2t.storage.paths import is_bucket
+from t2t.storage.paths import first_line, is_bucket
 from t2t.training.checkpoint_names import check_checkpoint
 from t2t.training.run_directory import is_regular
 from t2t.workshop.inputs import read_step_recipe
@@ -46,7 +46,6 @@ def check(
     Raises:
         ConfigError: a step would fail; the message names it.
     """
-    check_folder(workshop.workdir)
     configs: dict[str, Config] = {}
     waiting = [work for name, work in works.items() if work.is_waiting and name in (only or works)]
     finished = works.keys() - {work.step.name for work in waiting}
@@ -71,16 +70,6 @@ def check(
     return configs
 
 
-def check_folder(workdir: Path) -> None:
-    """Raises `ConfigError` if the folder's records are of an earlier version of t2t."""
-    found = workdir / "sweep.json", *workdir.glob("*/record.json")
-    if old := next((path for path in found if path.exists()), None):
-        raise ConfigError(
-            f"--workdir={workdir} was begun by an earlier version of t2t ({old.name}), whose "
-            "records this one does not read; choose another folder"
-        )
-
-
 def check_aside(workshop: Workshop, names: Collection[str]) -> None:
     """Raises `ConfigError` if what changed steps have written is in a bucket, and has to stay."""
     if names and is_bucket(workshop.workdir):
@@ -97,7 +86,7 @@ def _explain(step: Step) -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # a ConfigError, a DataError or a PathError
-        raise ConfigError(f"step {step.name}: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"step {step.name}: {first_line(error)}") from None
 
 
 def check_flags(workshop: Workshop, step: Step) -> Request:

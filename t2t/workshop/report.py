@@ -12,7 +12,7 @@ from typing import Any
 from t2t.config.files import read_saved_config
 from t2t.evaluation.number_format import format_score
 from t2t.evaluation.report_page import ReportSection
-from t2t.evaluation.systems import System, list_changes, list_circumstances, read_system
+from t2t.evaluation.systems import System, in_words, list_changes, list_circumstances, read_system
 from t2t.evaluation.verdict_table import COSTS, SystemCost, VerdictTable
 from t2t.runtime.text_tables import Table, show_bytes
 from t2t.training.provenance import read_last_start, read_ledger
@@ -80,7 +80,10 @@ def describe_workshop(
             [each.make_table() for each in table.by_kind],
             [*dict.fromkeys(text for each in table.by_kind for text in each.describe())],
         ),
-        ReportSection("What else differs", sentences=describe_differences(unlike)),
+        ReportSection(
+            "What else differs",
+            sentences=[f"{pair}: {in_words(each)}" for pair, each in unlike.items() if each],
+        ),
         *further,
         ReportSection(
             "Cost of each step",
@@ -241,15 +244,6 @@ def list_differences(
     return found
 
 
-def describe_differences(unlike: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Says for each pair of systems in what their evaluations differ, if they do."""
-    return [
-        f"{pair}: {', '.join(f'{name} {change}' for name, change in each.items())}"
-        for pair, each in unlike.items()
-        if each
-    ]
-
-
 def make_cost_table(
     steps: Mapping[str, Mapping[str, Any]], costs: Mapping[str, SystemCost], total: SystemCost
 ) -> Table:
@@ -318,7 +312,7 @@ def describe_starts(runs: Iterable[Path]) -> list[str]:
     changed = any(start["changed"] for start in starts)
     # With uncommitted changes or no revision, only the hash of the code identifies it.
     uncommitted = [start for start in starts if start["changed"] or not start["revision"]]
-    codes = dict.fromkeys(start["code"][:10] for start in uncommitted if "code" in start)
+    codes = dict.fromkeys(start["code"][:10] for start in uncommitted)
     return [
         f"Runs from {begun[:10]} on, revision {', '.join(revisions)}"
         f"{' with changes that were not committed' if changed else ''}"

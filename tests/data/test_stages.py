@@ -13,7 +13,7 @@ from t2t.config.stages import NO_END, Stage, read_stages
 from t2t.data.batch import HostBatch
 from t2t.data.corpus import Corpus, ListCorpus
 from t2t.data.loader import ONE_SHARD, Loader, RowShards
-from t2t.data.objectives import Corruption, Sentences, choose_objective, make_keys
+from t2t.data.objectives import Corruption, Sentences, choose_objective, make_keys, plan_lengths
 from t2t.data.packing import make_plan
 from t2t.data.stages import iterate_stages
 from t2t.data.token_cache import TokenizedCorpus
@@ -51,8 +51,7 @@ def prepare_stages(
     objectives = [choose_objective(task, SENTINELS) for task in tasks]
     if tasks[1].is_text_alone:
         objectives[1].prefix = np.array([9, 8], np.int32)
-    pairs = zip(objectives, tokenized, strict=True)
-    lengths = [objective.plan_lengths(each.lengths) for objective, each in pairs]
+    lengths = plan_lengths(objectives, tokenized)
     return lambda stage: Loader(
         make_plan(lengths, data, 0, stage.weights, tasks=tasks), tokenized, row_shards=row_shards,
         parts=2 // row_shards.total, objectives=objectives,

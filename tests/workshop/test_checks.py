@@ -148,14 +148,6 @@ def test_a_folder_with_braces_is_refused(tmp_path: Path) -> None:
         Workshop([Step("a", "train")], tmp_path / "{a}t")
 
 
-@pytest.mark.parametrize("file", ["sweep.json", "a/record.json"])
-def test_a_folder_of_an_earlier_version_is_refused(tmp_path: Path, file: str) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / file).touch()
-    with pytest.raises(ConfigError, match=r"was begun by an earlier version of t2t \(\w+.json\), "):
-        check([Step("a", "train", TRAIN)], tmp_path)
-
-
 def test_a_changed_step_is_refused_in_a_bucket_where_nothing_can_be_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
