@@ -28,6 +28,23 @@ from t2t.ops.build_model import abstract_model
 MODEL_TYPES = ("marian", "m2m_100", "mbart", "t5", "mt5", "umt5")
 # The functions that read the vocabularies of the BART family; T5's have another.
 _VOCABULARIES = {"marian": read_marian, "m2m_100": read_m2m100, "mbart": read_mbart}
+# Other types, and why they are not imported.
+_OTHERS = {
+    "bart": "its vocabulary is a BPE of bytes, which no SentencePiece model expresses",
+    "prophetnet xlm-prophetnet": "ProphetNet predicts several sub-words at once",
+    "pegasus pegasus_x bigbird_pegasus": "Pegasus has a vocabulary of its own kind",
+    "led longt5": "its attention is local, for long documents",
+    "switch_transformers nllb-moe": "it is a mixture of experts",
+    "fsmt": "fairseq's WMT19 models have a BPE after a tokenizer of words",
+    "blenderbot blenderbot-small plbart mvp": "it is another BART",
+    "encoder-decoder vision-encoder-decoder": "it is a pair of other models",
+    "t5gemma t5gemma2": "its layers are those of Gemma",
+    "seamless_m4t seamless_m4t_v2 whisper speech_to_text": "it is a model of speech",
+    "gpt2 gpt_neox llama mistral gemma gemma2 gemma3 qwen2 qwen3 bloom xglm opt phi3": (
+        "it is a decoder alone"
+    ),
+    "bert distilbert roberta xlm-roberta deberta-v2 electra": "it is an encoder alone",
+}
 
 
 class ForeignModel(NamedTuple):
@@ -82,8 +99,11 @@ def read_model(
         import_function(MEASURES[scored[0]].importer)(given)
     kind = given.get("model_type")
     if kind not in MODEL_TYPES:
+        whys = (f": {why}" for names, why in _OTHERS.items() if str(kind) in names.split())
+        reason = next(whys, "")
         raise SourceError(
-            f"config.json: model_type={kind!r} is not supported; it can be {', '.join(MODEL_TYPES)}"
+            f"config.json: model_type={kind!r} is not supported{reason}; it can be "
+            f"{', '.join(MODEL_TYPES)}"
         )
     own = read_json(folder, "config.json") if (folder / "config.json").exists() else values
     settings = TokenizerSettings(folder, own)

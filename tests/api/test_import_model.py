@@ -171,7 +171,10 @@ def refuse(source: Path, tmp_path: Path, match: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "bart"}, "it can be marian, m2m_100, mbart, t5, mt5, umt5"),
+        ({"model_type": "bert"}, "it can be marian, m2m_100, mbart, t5, mt5, umt5"),
+        ({"model_type": "bart"}, "is not supported: .* no SentencePiece model"),
+        ({"model_type": "prophetnet"}, "is not supported: ProphetNet predicts several sub-words"),
+        ({"model_type": "llama"}, "is not supported: it is a decoder alone"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config=.* GPTQ, AWQ"),
         ({"eos_token_id": 7}, "eos_token_id=7 is not supported; it can be 0"),
         ({"num_beams": "4"}, "config.json: num_beams='4' is not a whole number"),
