@@ -184,8 +184,9 @@ def _open_held_out(task: TaskParts, split: str) -> Corpus:
 
 def _unknown_split(task: TaskParts, split: str) -> DataError:
     data = task.config
+    owner = f"{data.task}: " if data.task else ""
     return DataError(
-        f"split {split!r} is unknown; data.source={data.source!r} has "
+        f"{owner}split {split!r} is unknown; data.source={data.source!r} has "
         f"{', '.join(_list_splits(task.parts))} here"
         f"{'; name it in data.hf_files, such as ' + split + '=FILE' if data.hf_files else ''}"
     )
