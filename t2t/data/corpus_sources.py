@@ -194,7 +194,9 @@ def _unknown_split(task: TaskParts, split: str) -> DataError:
 
 def _open_text(part: Part, split: str) -> Corpus:
     src, tgt = part.files[split]
-    return TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
+    corpus = TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
+    corpus.check_filled()
+    return corpus
 
 
 def _open_registered(part: Part, split: str) -> Corpus | None:
