@@ -34,7 +34,7 @@ def main(request: AddScoresRequest) -> None:
     from t2t.evaluation.segment_scores import add_segment_scores
     from t2t.storage.paths import make_path
 
-    chosen = request.split, request.evaluation, request.checkpoint
+    chosen = request.split, request.evaluation, request.checkpoint, request.task
     [place] = request.places
     print(add_segment_scores(make_path(place), *chosen, request.segment_scores))
 

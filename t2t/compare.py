@@ -52,12 +52,12 @@ def main(request: CompareRequest) -> None:
     import_plugins(request.plugins)  # for measures
     found = request.split, request.evaluation
     if request.verify:
-        print(verify(request.systems, *found, request.checkpoint))
+        print(verify(request.systems, *found, request.checkpoint, request.task))
         return
     print(
         compare(
             request.systems, request.measure, *found, request.plot, request.may_differ,
-            request.checkpoint, request.forest,
+            request.checkpoint, request.forest, request.task,
         )
     )  # fmt: skip
     for path in filter(None, (request.plot, request.forest)):

@@ -13,7 +13,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,7 +124,7 @@ def main(request: SweepRequest) -> int:
     overrides = read_given() | read_chosen(base)
     trials = _list_trials(request, base, runs)
     if not request.report:  # errors that runs would hit are raised before the first run
-        _check_text(request, base, is_halved=bool(trials))
+        _check_text(request, base, others, is_halved=bool(trials))
         assign_resources(0, request.workers, os.environ)
     if request.tune_by_loss and not trials:
         raise ConfigError("--tune_by_loss: no row has trials; give --tune, or leave it out")
@@ -219,15 +219,18 @@ def _list_others(request: SweepRequest, base: Config) -> dict[str, str]:
         raise ConfigError("--other_tasks=all: the base has one task; leave it out")
     found = {}
     for name in names:
-        is_alike = choose_task(base.data, name).is_text_alone == main.is_text_alone
+        task = choose_task(base.data, name, "--other_tasks")
+        is_alike = task.is_text_alone == main.is_text_alone
         found[name] = _choose_measure(base, name, request.measure if is_alike else None)
     return found
 
 
-def _check_text(request: SweepRequest, base: Config, *, is_halved: bool) -> None:
+def _check_text(
+    request: SweepRequest, base: Config, others: Collection[str], *, is_halved: bool
+) -> None:
     """Raises `ConfigError` or `DataError` if the text that all runs read is not there.
 
-    With trials the split must be large enough for two halves.
+    With trials the split must be large enough for two halves, that of each task.
     """
     from t2t.data.corpus_sources import check_paths, open_split
     from t2t.data.directions import choose_task
@@ -235,10 +238,11 @@ def _check_text(request: SweepRequest, base: Config, *, is_halved: bool) -> None
     from t2t.evaluation.trials import halve
 
     check_paths(base.data)
-    corpus = open_split(choose_task(base.data, request.task), request.split)
-    if is_halved:
-        texts = [pair[corpus.sides[0]] for pair in corpus]
-        halve(TestSet(texts, [texts], name=request.split))
+    for task in (request.task, *others):
+        corpus = open_split(choose_task(base.data, task), request.split)
+        if is_halved:
+            texts = [pair[corpus.sides[0]] for pair in corpus]
+            halve(TestSet(texts, [texts], name=request.split))
 
 
 if __name__ == "__main__":

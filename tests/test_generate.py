@@ -226,6 +226,13 @@ def test_model_of_a_prefix_lm_continues_the_prompt_that_is_its_source(
         run.generate(["Ein", "Ein Hund " * 200])
 
 
+def test_a_task_of_another_kind_is_refused_with_the_flag_for_another_one(tmp_path: Path) -> None:
+    tasks = "translate:", "go: objective=prefix_lm prefix='Go on:'"
+    run = t2t.load(make_run(tmp_path / "run", data={"mixture": tasks}))
+    with pytest.raises(ConfigError, match=r"of the task translate \(--task names another\) trains"):
+        run.generate(["Ein"])
+
+
 @pytest.mark.parametrize(
     ("name", "call", "text", "message"),
     [

@@ -149,6 +149,14 @@ def test_programs_put_the_prefix_in_front(run: Path) -> None:
             "b: none of its 3 examples is left to train on",
         ),
         (
+            ["a:", "b: objective=denoising train_tgt={folder}/blank.de"],
+            r"blank\.de has empty lines alone; it needs a line with text",
+        ),
+        (
+            ["a:", "b: objective=denoising validation_tgt={folder}/blank.de"],
+            r"blank\.de has empty lines alone; it needs a line with text",
+        ),
+        (
             ["a: prefix='mend this:' train_src={folder}/mend.en train_tgt={folder}/long.de"],
             r"mend\.en .*: 'mend this: it' begins with data\.prefix='mend this:'",
         ),
@@ -160,6 +168,7 @@ def test_text_that_does_not_fit_its_task_is_refused_before_training(
 ) -> None:
     (tmp_path / "long.de").write_text("zu lang " * 99 + "\n" + "sehr lang " * 99 + "\n\n")
     (tmp_path / "mend.en").write_text("mend this: it\n" * 3)
+    (tmp_path / "blank.de").write_text("\n\r\n")
     fill = config.data.mixture[1]
     mixture = tuple(entry.format(folder=tmp_path) for entry in entries)
     data = {"mixture": (*mixture, fill) if len(mixture) == 1 else mixture, "stages": ()}

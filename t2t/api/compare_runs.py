@@ -72,6 +72,7 @@ def compare(
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
     forest: Path | None = None,
+    task: str = "",
 ) -> Comparison:
     """Returns the comparison, and draws the scores by length if `plot` is given.
 
@@ -81,19 +82,20 @@ def compare(
     text alone are compared by what they predict: perplexity or accuracy.
 
     `may_differ` names config fields that each seed of a system may have of its own, `checkpoint`
-    the checkpoint whose newest evaluation is taken from each run.
+    the checkpoint whose newest evaluation is taken from each run, and `task` the task.
 
     Raises:
         ConfigError, EvaluationError: an operand is missing, or the operands are not comparable.
     """
-    _check_choice(operands, split, evaluation, checkpoint)
+    _check_choice(operands, split, evaluation, checkpoint, task)
     for flag, path in (("plot", plot), ("forest", forest)):
         if path:
             check_format(path, flag)
     if forest and len(operands) < 2:
         raise ConfigError(f"--forest={forest} shows differences; name two systems or more")
     systems = [
-        read_system(operand, split, evaluation, may_differ, checkpoint) for operand in operands
+        read_system(operand, split, evaluation, may_differ, checkpoint, task=task)
+        for operand in operands
     ]
     _check_repeated(systems)
     chosen, notes = open_measure(systems, measure)
@@ -187,13 +189,15 @@ def _count_shared(sequences: Sequence[Sequence[str]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda column: len({*column}) == 1, columns))
 
 
-def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoint: str) -> None:
+def _check_choice(
+    operands: Sequence[str], split: str, evaluation: str, checkpoint: str, task: str
+) -> None:
     """Raises `ConfigError` if a flag that chooses among a run's evaluations chooses nothing."""
-    for name, value in (("checkpoint", checkpoint), ("split", split)):
+    for name, value in (("checkpoint", checkpoint), ("split", split), ("task", task)):
         if value and evaluation:
             raise ConfigError(f"--{name} and --evaluation both choose; leave one of them out")
     places = [place for operand in operands for place in split_run_paths(operand)]
-    if not (split or evaluation) or not all(map(is_scores_file, places)):
+    if not (split or evaluation or task) or not all(map(is_scores_file, places)):
         return
     for found in map(load_evaluation, places):
         own = found.passport.data["split"]
@@ -201,6 +205,8 @@ def _check_choice(operands: Sequence[str], split: str, evaluation: str, checkpoi
             raise ConfigError(
                 f"{found.path} is of the split {own}, not of --split={split}; {_FILES}"
             )
+        if task not in ("", found.passport.task):
+            raise ConfigError(f"{found.path} is not of --task={task}; {_FILES}")
         if evaluation not in ("", found.name):
             raise ConfigError(f"{found.path} is not --evaluation={evaluation}; {_FILES}")
 
@@ -229,16 +235,18 @@ def _describe_circumstances(
     return lines
 
 
-def verify(operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "") -> str:
+def verify(
+    operands: Sequence[str], split: str, evaluation: str, checkpoint: str = "", task: str = ""
+) -> str:
     """Computes every score of saved evaluations from their texts; the arguments are `compare`'s.
 
     Raises:
         ConfigError: the arguments contradict each other.
         EvaluationError: a number, a definition or a file is not as it was saved.
     """
-    _check_choice(operands, split, evaluation, checkpoint)
+    _check_choice(operands, split, evaluation, checkpoint, task)
     found = [
-        find_evaluation(place, split, evaluation, checkpoint)
+        find_evaluation(place, split, evaluation, checkpoint, task)
         for operand in operands
         for place in split_run_paths(operand)
     ]

@@ -13,6 +13,7 @@ from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import EOS_ID
 from t2t.data.corpus import DataError
+from t2t.data.directions import describe_objective
 from t2t.data.sentences import clean_sentence
 from t2t.data.tokenizer import SENTINEL, Tokenizer
 from t2t.decoding.translation import (
@@ -75,8 +76,8 @@ class GapFiller(Translator):
         if objective not in ("span_corruption", "masked_lm", "translation"):
             use = "t2t.generate without --fill" if objective in CONTINUED else "t2t.evaluate"
             raise ConfigError(
-                f"data.objective={objective!r} trains no model to fill gaps; use {use}, or a run "
-                "of data.objective='span_corruption' or 'masked_lm'"
+                f"{describe_objective(config.data)} trains no model to fill gaps; use {use}, or a "
+                "run of data.objective='span_corruption' or 'masked_lm'"
             )
 
     def record_pieces(self) -> dict[str, Any]:

@@ -192,6 +192,7 @@ def compare(
     measure: str | None = None,
     split: str = "",
     checkpoint: str | int = "",
+    task: str = "",
 ) -> "Comparison":
     """Compares evaluations of runs, with verdicts, like the program `t2t.compare`.
 
@@ -203,6 +204,7 @@ def compare(
         measure: by default bleu, or what means something for the text.
         split: of the evaluations; by default test.
         checkpoint: of the newest evaluations of run directories; empty: of any.
+        task: of the evaluations of run directories, if they are of several tasks.
 
     Raises:
         ConfigError, EvaluationError: evaluations are missing or not comparable.
@@ -217,6 +219,7 @@ def compare(
     split = read_argument("split", split, str)
     measure = read_argument("measure", measure, str | None)
     chosen = str(read_argument("checkpoint", checkpoint, str | int))
+    task = read_argument("task", task, str)
     if not systems:
         raise ConfigError("systems is empty; name run directories, runs or evaluations")
     operands = []
@@ -234,5 +237,7 @@ def compare(
                 "each as an argument of its own"
             )
         operands.append(str(path))
-    with name_as(("measure", "split", "checkpoint")):
-        return compare_runs.compare(operands, measure, split, "", None, checkpoint=chosen)
+    with name_as(("measure", "split", "checkpoint", "task")):
+        return compare_runs.compare(
+            operands, measure, split, "", None, checkpoint=chosen, task=task
+        )

@@ -101,6 +101,13 @@ _AT_MOST = Rule("be at most 2**20", lambda value: value <= 2**20, ": no machine 
 Int32 = Annotated[NonNegativeInt, _BELOW]  # enters JAX's integers
 PositiveInt32 = Annotated[PositiveInt, _BELOW]
 Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
+SourcePrefix = Annotated[
+    str,
+    Rule(
+        "close each angle bracket of a symbol, such as <fill>",
+        lambda value: not any(re.fullmatch(r"<\w[^<>]*|\w[^<>]*>", word) for word in value.split()),
+    ),
+]
 StackName = Annotated[
     str,
     Rule(

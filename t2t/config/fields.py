@@ -37,6 +37,7 @@ from t2t.config.field_types import (
     Sentinels,
     Share,
     Size,
+    SourcePrefix,
     SpanLength,
     StackName,
     TopShare,
@@ -524,7 +525,7 @@ class DataConfig(Section, notes=(Role.TEXT,)):
     # of the vocabulary, which no text is tokenised to. Programs that use the model add the prefix;
     # a text must not have it
     prefix: Annotated[
-        str,
+        SourcePrefix,
         beside(
             "data.objective",
             "lm",

@@ -101,7 +101,8 @@ def _mixture_problems(config: Config) -> Iterator[str]:
         for problem in problems:
             names.setdefault(problem, []).append(each.data.task)
     for problem, own in names.items():
-        is_common = len(own) == len(configs)
+        # Tasks differ in fields of `data` alone, though some rules hold for pairs alone.
+        is_common = len(own) == len(configs) or "data." not in problem
         yield problem if is_common else f"in data.mixture, {', '.join(own)}: {problem}"
 
 

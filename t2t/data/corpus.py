@@ -31,7 +31,13 @@ from t2t.storage.open_text import (
     find_compression,
     open_text,
 )
-from t2t.storage.paths import describe_error, find_version, make_path, storage_errors
+from t2t.storage.paths import (
+    describe_error,
+    find_version,
+    make_path,
+    measure_size,
+    storage_errors,
+)
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
@@ -132,6 +138,13 @@ class TextFile:
         lines = text[bounds[start] : bounds[stop]].decode().split("\n")
         return [line.removesuffix("\r") for line in lines[: stop - start]]
 
+    def check_filled(self) -> None:
+        """Raises `DataError` if all lines are empty."""
+        # A file of CR LF and a byte order mark is no larger; all others need not be read here.
+        is_tiny = measure_size(self.path) <= 2 * len(self) + 3
+        if is_tiny and not any(line.strip() for line in self.read(0, len(self))):
+            raise DataError(f"{self.path} has empty lines alone; it needs a line with text")
+
     def _check_version(self) -> None:
         with _explain_read_errors(self.path):
             is_same = find_version(self.path) == self._version
@@ -220,6 +233,11 @@ class TextCorpus(Corpus):
                 f"{self._src.path} has {len(self._src)} lines, but {self._tgt.path} has "
                 f"{len(self._tgt)}; line n of one must be the translation of line n of the other"
             )
+
+    def check_filled(self) -> None:
+        """Raises `DataError` if one of the files has empty lines alone."""
+        for file in (self._src, self._tgt):
+            file.check_filled()
 
     def __len__(self) -> int:
         return len(self._src)

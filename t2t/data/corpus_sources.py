@@ -184,8 +184,9 @@ def _open_held_out(task: TaskParts, split: str) -> Corpus:
 
 def _unknown_split(task: TaskParts, split: str) -> DataError:
     data = task.config
+    owner = f"{data.task}: " if data.task else ""
     return DataError(
-        f"split {split!r} is unknown; data.source={data.source!r} has "
+        f"{owner}split {split!r} is unknown; data.source={data.source!r} has "
         f"{', '.join(_list_splits(task.parts))} here"
         f"{'; name it in data.hf_files, such as ' + split + '=FILE' if data.hf_files else ''}"
     )
@@ -193,7 +194,9 @@ def _unknown_split(task: TaskParts, split: str) -> DataError:
 
 def _open_text(part: Part, split: str) -> Corpus:
     src, tgt = part.files[split]
-    return TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
+    corpus = TextCorpus(src, tgt, part.facts, name=str(tgt) if src == tgt else "")
+    corpus.check_filled()
+    return corpus
 
 
 def _open_registered(part: Part, split: str) -> Corpus | None:

@@ -70,10 +70,10 @@ def _replace(value: Any, languages: dict[str, str]) -> Any:
     return value
 
 
-def choose_task(data: DataConfig, name: str = "") -> DataConfig:
+def choose_task(data: DataConfig, name: str = "", flag: str = "--task") -> DataConfig:
     """Returns the config of one task: of a mixture, by default its first, or a direction.
 
-    A direction may be left out if there is only one.
+    A direction may be left out if there is only one. `flag` is the one that gave the name.
 
     Raises:
         ConfigError: it is not a task of the run, or is missing.
@@ -87,15 +87,21 @@ def choose_task(data: DataConfig, name: str = "") -> DataConfig:
         return found[name]
     if name:
         if not data.mixture and len(tasks) == 1:
-            raise ConfigError(f"--task={name}: this run has one task; leave out --task")
+            raise ConfigError(f"{flag}={name}: this run has one task; leave out {flag}")
         does = "learns" if data.mixture else "translates"
-        raise ConfigError(f"--task={name}: this run {does} {', '.join(found)}; name one of them")
+        raise ConfigError(f"{flag}={name}: this run {does} {', '.join(found)}; name one of them")
     if len(found) > 1 and not data.mixture:
         raise ConfigError(
             f"this run translates {', '.join(found)}; name one with --task, such as "
             f"--task={next(iter(found))}"
         )
     return next(iter(found.values()))
+
+
+def describe_objective(task: DataConfig) -> str:
+    """Names the objective of a task in a message; of a mixture, with the flag for another one."""
+    text = f"data.objective={task.objective!r}"
+    return f"{text} of the task {task.task} (--task names another)" if task.mixture else text
 
 
 def find_route(task: DataConfig) -> Route:

@@ -7,6 +7,7 @@ from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, EOS_ID
 from t2t.data.corpus import DataError
+from t2t.data.directions import describe_objective
 from t2t.data.tokenizer import Vocabulary
 from t2t.decoding.translation import SourcePiece, insert, keep_line
 from t2t.decoding.translator import Translator
@@ -56,8 +57,8 @@ class Continuer(Translator):
         if objective not in CONTINUED:
             use = "t2t.generate --fill" if config.data.is_text_alone else "t2t.translate"
             raise ConfigError(
-                f"data.objective={objective!r} trains no model to continue a text; use {use}, or "
-                "train one with data.objective='lm' or 'prefix_lm'"
+                f"{describe_objective(config.data)} trains no model to continue a text; use {use}, "
+                "or train one with data.objective='lm' or 'prefix_lm'"
             )
         if objective == "lm" and kind != "decoder_only":
             raise ConfigError(

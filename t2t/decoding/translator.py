@@ -15,6 +15,7 @@ import tqdm
 from t2t.config.data_rules import CONTINUED
 from t2t.config.fields import Config, ConfigError
 from t2t.data.batch import BOS_ID, EOS_ID, group_by_length, pad_sentences
+from t2t.data.directions import describe_objective
 from t2t.data.sentences import split_sentences
 from t2t.data.tokenizer import Vocabulary
 from t2t.data.unknown_characters import UnknownCharacters
@@ -104,8 +105,8 @@ class Translator:
             is_continued = config.data.objective in CONTINUED
             use = "t2t.generate" if is_continued else "t2t.generate --fill"
             raise ConfigError(
-                f"data.objective={config.data.objective!r} trains no model to translate; {use} "
-                "uses it, and t2t.evaluate with a split alone measures perplexity and accuracy"
+                f"{describe_objective(config.data)} trains no model to translate; {use} uses it, "
+                "and t2t.evaluate with a split alone measures perplexity and accuracy"
             )
 
     def check_lines(self, sentences: Sequence[str], first: int) -> None:

@@ -25,16 +25,19 @@ def is_scores_file(place: Path) -> bool:
     return place.suffix == ".json" and not place.is_dir()
 
 
-def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "") -> Evaluation:
+def find_evaluation(
+    place: Path, split: str, name: str = "", checkpoint: str = "", task: str = ""
+) -> Evaluation:
     """Loads an evaluation from its .json, or from a run directory.
 
     A run directory holds several. `name` chooses one by the name of its file. Else the newest one
     of `split` is taken, by default of test. `checkpoint`, such as best, last, 300 or avg:5, limits
     them to evaluations of this checkpoint; the one at the latest step is taken, of several the
-    newest.
+    newest. `task` limits them to those of a task or a direction; it is needed if there are several.
 
     Raises:
-        EvaluationError: no evaluation fits, or the file is damaged.
+        EvaluationError: no evaluation fits, those that fit are of several tasks, or the file is
+            damaged.
     """
     if name and not is_scores_file(place):
         place = place / "evaluations" / f"{name.removesuffix('.json')}.json"
@@ -50,14 +53,22 @@ def find_evaluation(place: Path, split: str, name: str = "", checkpoint: str = "
     listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
     listed = [each for each in listed if each.passport.data["split"] == split]
     flags = f"--workdir={shlex.quote(str(place))} --split={split}"
+    if task:
+        listed = [each for each in listed if each.passport.task == task]
+        flags += f" --task={task}"
     if checkpoint:
         listed = [each for each in listed if _has_checkpoint(each, checkpoint)]
         listed.sort(key=lambda each: int(each.passport.checkpoint.rpartition("-")[-1]))
         flags += f" --checkpoint={checkpoint}"
     if not listed:
         raise EvaluationError(
-            f"{place} holds no evaluation of {split}{f' at {checkpoint}' * bool(checkpoint)}; "
-            f"create one: python -m t2t.evaluate {flags}"
+            f"{place} holds no evaluation of {split}{f' of the task {task}' * bool(task)}"
+            f"{f' at {checkpoint}' * bool(checkpoint)}; create one: python -m t2t.evaluate {flags}"
+        )
+    if len(tasks := dict.fromkeys(filter(None, (each.passport.task for each in listed)))) > 1:
+        raise EvaluationError(
+            f"{place} holds evaluations of {split} of the tasks {', '.join(tasks)}; name one with "
+            "--task"
         )
     return listed[-1]
 

@@ -67,6 +67,11 @@ class Passport:
         return "" if objective == TRANSLATION else objective
 
     @property
+    def task(self) -> str:
+        """The name of the run's task, such as fill or en-de; empty if it is not known."""
+        return str(self.data.get("task") or self.data.get("direction", ""))
+
+    @property
     def is_of_run(self) -> bool:
         """False if another program made the translations."""
         return "file" not in self.origin

@@ -332,6 +332,9 @@ class SavedChoice(Request):
     evaluation: str = ""  # use RUN/evaluations/NAME.json instead of the newest
     # use the run's newest evaluation of this checkpoint: best, last, a step, avg:5 or ema
     checkpoint: str = ""
+    # use the run's newest evaluation of this task of data.mixture, or direction; needed if the run
+    # has evaluations of several
+    task: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def _read_score(line: str, facts: dict[str, Any], where: str, *, is_first: bool)
 
 
 def add_segment_scores(
-    place: Path, split: str, name: str, checkpoint: str, files: Sequence[str]
+    place: Path, split: str, name: str, checkpoint: str, task: str, files: Sequence[str]
 ) -> str:
     """Adds the scores of another program to a saved evaluation; returns its summary.
 
@@ -116,7 +116,7 @@ def add_segment_scores(
         ConfigError, EvaluationError: as in `store_segment_scores`, or the evaluation is of another
             split.
     """
-    evaluation = find_evaluation(place, split, name, checkpoint)
+    evaluation = find_evaluation(place, split, name, checkpoint, task)
     if split not in ("", own := evaluation.passport.data["split"]):
         raise ConfigError(f"{evaluation.path} is of the split {own}, not of --split={split}")
     with explain_write_errors(RunError, evaluation.path):

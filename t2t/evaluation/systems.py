@@ -108,18 +108,19 @@ def read_system(
     may_differ: Sequence[str] = (),
     checkpoint: str = "",
     name: str = "",
+    task: str = "",
 ) -> System:
     """Reads the evaluations that an operand names.
 
     From each run it takes the evaluation that `evaluation` names, or the newest one of the split
-    and, if given, of the checkpoint, such as best or avg:5. `may_differ` are config fields in which
-    the seeds may differ. The system has this name, or else that of its first seed.
+    and, if given, of the task and of the checkpoint, such as best or avg:5. `may_differ` are config
+    fields in which the seeds may differ. The system has this name, or else that of its first seed.
 
     Raises:
         EvaluationError: one is missing, or they are not seeds of one system.
     """
     places = split_run_paths(operand)
-    found = [find_evaluation(place, split, evaluation, checkpoint) for place in places]
+    found = [find_evaluation(place, split, evaluation, checkpoint, task) for place in places]
     check_seeds(operand, found, may_differ)
     more = len(places) - 1
     seeds = f" (and {more} more seed{'s' * (more > 1)})" if more else ""

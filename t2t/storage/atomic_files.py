@@ -196,8 +196,8 @@ def measure_free_space(folder: Path) -> float:
 def require_space(folder: Path, num_bytes: int) -> None:
     """Raises `OSError` if the disk of a folder has less free space than `num_bytes`."""
     if (free := measure_free_space(folder)) < num_bytes:
-        needed = f"{num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
-        raise OSError(errno.ENOSPC, needed)
+        needed, found = math.ceil(num_bytes / 1e5) / 10, math.floor(free / 1e5) / 10
+        raise OSError(errno.ENOSPC, f"{needed} MB are needed, {found} MB are free")
 
 
 @contextlib.contextmanager

@@ -2,13 +2,14 @@
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.field_types import Role
 from t2t.config.files import differences, overrides
 from t2t.config.variants import find_role
+from t2t.data.directions import choose_task, list_tasks
 from t2t.data.tokenizer import Vocabulary
 from t2t.evaluation.forest import format_forest
 from t2t.evaluation.number_format import format_score
@@ -19,7 +20,7 @@ from t2t.evaluation.significance import SystemScore
 from t2t.evaluation.systems import STEP, System
 from t2t.evaluation.verdict_table import Line, VerdictTable
 from t2t.ops.build_model import find_family
-from t2t.runtime.text_tables import Table
+from t2t.runtime.text_tables import Table, wrap_text
 from t2t.sweeps.judge_rows import judge_rows
 from t2t.sweeps.sweep_rows import BASE, SweepRun
 from t2t.sweeps.sweep_steps import SweepPlan, read_stopped
@@ -149,6 +150,9 @@ def write_report(
         task: judge_task(workshop, runs, plan, works, task, name)
         for task, name in plan.protocol.others.items()
     }
+    verdicts = [
+        wrap_text(f"Task {task}: {section.sentences[0]}") for task, (section, _) in by_task.items()
+    ]
     sections, content = describe_workshop(
         workshop, works, table, systems, found.sentences, notes,
         [describe_published(outcomes), describe_trials(choices), size],
@@ -156,7 +160,11 @@ def write_report(
     report = ReportPage(
         f"Sweep {workdir.resolve().name}",
         table,
-        [*warn_of_trials(plan.trials, choices), describe_cost(workshop, works)],
+        [
+            *name_main_task(runs, plan),
+            *warn_of_trials(plan.trials, choices),
+            describe_cost(workshop, works),
+        ],
         figures=plots,
         sections=[*(section for section, _ in by_task.values()), *sections, describe_base(runs)],
         content=content
@@ -164,9 +172,18 @@ def write_report(
             "tasks": {task: lines for task, (_, lines) in by_task.items()},
             "sizes": [dict(zip(sizes.header, x, strict=True)) for x in sizes.rows],
         },
-        terminal=format_forest(forest, BASE) if forest else "",
+        terminal="\n\n".join([*([format_forest(forest, BASE)] if forest else []), *verdicts]),
     )
     return report.write(workdir)
+
+
+def name_main_task(runs: Sequence[SweepRun], plan: SweepPlan) -> Iterator[str]:
+    """Yields which task the rows are judged by, if they learn several."""
+    data = runs[0].config.data
+    if len(list_tasks(data)) > 1:
+        main = choose_task(data, plan.protocol.task).task
+        judged = ", ".join(plan.protocol.others) or "no other task; --other_tasks=all adds them"
+        yield f"All scores are of the task {main}, except in sections on {judged}."
 
 
 def judge_task(

@@ -153,12 +153,17 @@ def _check_config(workdir: Path, config: Config, last: int, *, has_bleu: bool) -
             changed = [each for each in changed if each.name != "training.steps"]
         if changed:
             is_schedule = any(find_role(each.name) is Role.SCHEDULE for each in changed)
-            hint = "; a finished run goes on with a new schedule by --extend=STEPS"
+            remedy = "choose another --workdir, or continue this run with the old values"
+            if is_schedule:
+                remedy += "; a finished run goes on with a new schedule by --extend=STEPS"
+            if not last:
+                remedy = (
+                    f"remove {workdir / 'vocab'}, which was made for the old values, or {remedy}"
+                )
             raise RunError(
                 f"{workdir} was written with another config:\n  "
                 + "\n  ".join(map(str, changed))
-                + "\nchoose another --workdir, or continue this run with the old values"
-                + hint * is_schedule
+                + f"\n{remedy}"
             )
 
 

@@ -68,6 +68,8 @@ def test_fields_of_any_task_have_an_effect() -> None:
          "in data.mixture, b: data.objective='lm' cannot train model.kind='transformer'"),
         (("a:", "b: objective=fill"), {}, "in data.mixture, b: data.objective='fill' is unknown"),
         (("a:", f"{FILL} noise_density=2"), {}, "in data.mixture, fill: data.noise_density=2.0 mu"),
+        (("a:", FILL[:-1]), {}, "fill: data.prefix='<fill' must close each angle bracket of a sym"),
+        (("a: prefix='2de> to'",), {}, "data.prefix='2de> to' must close each angle bracket"),
         (("a:", "b: directions=en-de,en-fr"), {}, "are several tasks; write one for each"),
         (("a: tgt_language=de", "b: tgt_language=fr"), {},
          "a and b make .* of sources that begin alike, data.prefix=''; give one of them another"),
@@ -100,9 +102,12 @@ def test_prefix_and_objective_fit_the_kind_of_model(kind: str, objective: str) -
         validate(alone)
 
 
-def test_problem_of_all_tasks_is_named_once() -> None:
-    config = make("a:", FILL, batch_tokens=8)
+def test_problem_of_the_run_is_named_once_and_of_no_task() -> None:
+    """Checkpoints are ranked by the main task, yet no task sets how many there are."""
+    config = make("a: validation_src=d.en validation_tgt=d.de", FILL, batch_tokens=8)
+    config.training.validate_every, config.checkpoints.every = 20, 10
     with pytest.raises(ConfigError) as error:
         validate(config)
-    assert str(error.value).count("data.batch_tokens=8 cannot hold") == 1
+    for problem in ("data.batch_tokens=8 cannot hold", "checkpoints.every=10 must be a multiple"):
+        assert str(error.value).count(problem) == 1
     assert "in data.mixture" not in str(error.value)

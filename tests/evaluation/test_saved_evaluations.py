@@ -13,7 +13,8 @@ from typing import Any
 import grimp
 import pytest
 
-from t2t.api.compare_runs import verify
+from t2t.api.compare_runs import compare, verify
+from t2t.config.fields import ConfigError
 from t2t.evaluation.find_evaluations import find_evaluation, list_evaluations
 from t2t.evaluation.measure import Score
 from t2t.evaluation.saved_evaluations import (
@@ -55,6 +56,25 @@ def test_newest_of_the_split_is_found_or_the_one_that_is_named(tmp_path: Path) -
     ):
         with pytest.raises(EvaluationError, match=message):
             find_evaluation(place, "test", name, checkpoint)
+
+
+def test_evaluation_of_several_tasks_is_chosen_by_the_task(tmp_path: Path) -> None:
+    for name, task in (("one", "translate"), ("two", "fill")):
+        save(tmp_path, spoil(3), name=name, data={"task": task})
+    with pytest.raises(
+        EvaluationError, match="of test of the tasks translate, fill; name one with"
+    ):
+        find_evaluation(tmp_path, "test")
+    assert find_evaluation(tmp_path, "test", task="fill").name == "two"
+    shown = compare([str(tmp_path)], None, "test", "", None, task="translate")
+    assert "evaluation one" in shown
+    with pytest.raises(
+        EvaluationError, match=r"no evaluation of test of the task go; .* --task=go$"
+    ):
+        find_evaluation(tmp_path, "test", task="go")
+    file = str(tmp_path / "evaluations" / "one.json")
+    with pytest.raises(ConfigError, match=r"one\.json is not of --task=fill; the file chooses"):
+        compare([file], None, "", "", None, task="fill")
 
 
 @pytest.mark.parametrize(

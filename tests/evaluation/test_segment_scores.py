@@ -113,7 +113,7 @@ def test_choice_of_an_evaluation_that_is_not_there_is_refused(
 ) -> None:
     save(tmp_path, spoil(3))
     with pytest.raises((ConfigError, EvaluationError), match=message):
-        add_segment_scores(tmp_path, split, name, checkpoint, ["comet=scores"])
+        add_segment_scores(tmp_path, split, name, checkpoint, "", ["comet=scores"])
 
 
 @pytest.mark.parametrize("places", [["a", "b"], [""]])

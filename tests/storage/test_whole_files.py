@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -234,10 +235,15 @@ def test_write_errors_say_why_and_what_to_do(target: str, error: OSError, messag
         raise error
 
 
-def test_missing_space_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_space_is_an_error_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both numbers are rounded such that one shows what is missing."""
     require_space(tmp_path, 1)
-    with pytest.raises(OSError, match=r"MB are needed, .* MB are free"):
-        require_space(tmp_path, 2**70)
+    usage = shutil.disk_usage(tmp_path)._replace(free=452_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"0\.5 MB are needed, 0\.4 MB are free"):
+        require_space(tmp_path, 460_000)
 
 
 def test_what_a_link_names_is_replaced_and_a_pipe_is_written_to(tmp_path: Path) -> None:

@@ -129,8 +129,10 @@ def test_rows_are_judged_by_each_further_task_in_a_section_of_its_own(tmp_path: 
         for each in steps
     }
     assert works[missing].step.flags["task"] == "de-en"
-    write_report(Workshop(steps, tmp_path), runs, "bleu", own, works)
+    shown = write_report(Workshop(steps, tmp_path), runs, "bleu", own, works)
+    assert "\n\nTask de-en: one_head is worse than base" in shown
     text = (tmp_path / "report.md").read_text()
+    assert "- All scores are of the task en-de, except in sections on de-en." in text
     section = text.partition("## Task de-en\n")[2].partition("\n## ")[0]
     further = read_table(section)
     assert further["one_head"][1].startswith("worse: -")

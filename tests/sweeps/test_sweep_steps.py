@@ -15,6 +15,8 @@ from t2t.sweeps.sweep_rows import Row, SweepRun, make_runs
 from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan, check_scoring
 from t2t.workshop.records import plan_steps
 from t2t.workshop.steps import Workshop
+from tests import programs
+from tests.tiny_training import change, make_config, write_recipe
 from tests.workshop.short_programs import ShortPrograms, run
 
 SWEEP = Path("sweep")
@@ -110,3 +112,26 @@ def test_scoring_that_would_fail_after_training_is_refused(
     protocol = EvaluationProtocol("validation", checkpoint, measure or "bleu")
     with pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext():
         check_scoring(protocol, runs)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("all", "fill: split 'validation' is unknown; data.source='text' has train"),
+        ("fil", "--other_tasks=fil: this run learns translate, fill; name one of them"),
+    ],
+)
+def test_other_task_that_cannot_be_scored_is_refused_before_training(
+    tmp_path: Path, flag: str, message: str
+) -> None:
+    fill = f"fill: objective=denoising train_tgt={tmp_path}/b.de validation_tgt= prefix=<fill>"
+    fields = {"mixture": ("translate:", fill), "train_weights": ()}
+    write_recipe(change(make_config(tmp_path), data=fields), tmp_path / "recipe.py")
+    flags = [f"--config={tmp_path}/recipe.py", f"--workdir={tmp_path}/sweep"]
+    done = programs.run(
+        "t2t.sweep", "--sweep=configs/sweeps/remove_one.py", "--only=base", *flags,
+        f"--other_tasks={flag}",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not [*tmp_path.glob("sweep/base-*")]

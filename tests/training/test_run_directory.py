@@ -143,6 +143,16 @@ def test_refused_config_names_each_change_and_is_not_saved(copy: Path) -> None:
     assert (copy / "config.json").read_bytes() != content
 
 
+def test_run_without_checkpoints_takes_another_config_without_its_vocabulary(copy: Path) -> None:
+    shutil.rmtree(copy / "checkpoints")
+    other = change(data={"batch_tokens": 30_000}, tokenizer={"vocab_size": 90})
+    (copy / "vocab").mkdir(exist_ok=True)
+    with pytest.raises(RunError, match=f"\nremove {copy}/vocab, which was made for the old values"):
+        open_run(copy, other)
+    shutil.rmtree(copy / "vocab")
+    open_run(copy, other)
+
+
 def test_run_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     workdir = tmp_path / "file" / "run"
