@@ -1,7 +1,7 @@
 """Records of steps, and the plan that follows from them.
 
 A step is finished if its record says so, its facts are still the same (`step_keys`), and its output
-exists.
+exists; an evaluation also has to be undamaged.
 """
 
 import dataclasses
@@ -15,6 +15,8 @@ from typing import Any
 from t2t.config.fields import ConfigError
 from t2t.config.measures import MEASURE_MODULES
 from t2t.evaluation.requests import MeasureModels
+from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
+from t2t.evaluation.verification import check_unchanged
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
 from t2t.training.provenance import identify_code
@@ -164,10 +166,21 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
             return StepPlan(step, "run", reason, new, is_aside=True)
         reason = f"failed: {old.failure}" if old.failure else "not finished"
         return StepPlan(step, "continue" if resumes else "run", reason, old)
-    if not (output := workshop.find_output(step.name)).exists():
-        reason = f"{output} is missing"
-        return StepPlan(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
+    if fault := _find_fault(step.program, workshop.find_output(step.name)):
+        return StepPlan(step, "run", fault, dataclasses.replace(old, finished="", code=new.code))
     return StepPlan(step, "none", "finished", old)
+
+
+def _find_fault(program: str, output: Path) -> str:
+    """Says why the output of a finished step cannot be used; empty: it can."""
+    if not output.exists():
+        return f"{output} is missing"
+    if PROGRAMS[program].evaluates:
+        try:
+            check_unchanged(load_evaluation(output))
+        except EvaluationError as error:
+            return str(error)
+    return ""
 
 
 @functools.cache
