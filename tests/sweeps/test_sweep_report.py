@@ -27,7 +27,8 @@ from t2t.workshop.report import average
 from t2t.workshop.steps import Workshop
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
-from tests.workshop.short_programs import STARTED, ShortPrograms, run
+from tests.workshop.short_programs import STARTED, ShortPrograms
+from tests.workshop.short_programs import run as run_steps
 
 
 def publish(perplexity: float, bleu: float, parameters: int | None = None) -> Published:
@@ -150,10 +151,10 @@ def test_a_damaged_evaluation_is_named_by_the_report_and_made_again(
     runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
     own = SweepPlan("configs/quickstart.py", {}, PLAN.protocol)
     steps = [step for job in own.list_jobs(runs).values() for step in job.steps]
-    run(steps, tmp_path)
+    run_steps(steps, tmp_path)
     for each in runs:
         save(each.workdir, spoil(8), name="sweep", config=overrides(each.config))
-    assert run(steps, tmp_path) == ("", {})
+    assert run_steps(steps, tmp_path) == ("", {})
     damaged = tmp_path / "one_head-seed0" / "evaluations" / file
     damaged.write_bytes(damaged.read_bytes()[:100])
     workshop = ShortPrograms(steps, tmp_path)
@@ -161,8 +162,8 @@ def test_a_damaged_evaluation_is_named_by_the_report_and_made_again(
     cells = read_table((tmp_path / "report.md").read_text())
     assert cells["base"][1]
     assert re.search(r"\{one_head-seed0-scores\}.* evaluate again", " ".join(cells["one_head"]))
-    assert run(steps, tmp_path) == ("one_head-seed0-scores ", {})
-    assert run(steps, tmp_path) == ("", {})
+    assert run_steps(steps, tmp_path) == ("one_head-seed0-scores ", {})
+    assert run_steps(steps, tmp_path) == ("", {})
 
 
 def report(runs: list[SweepRun], measure: str = "bleu") -> str:
