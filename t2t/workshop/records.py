@@ -24,7 +24,6 @@ from t2t.workshop.step_keys import find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Step, Workshop, find_program
 
 RECORD = "record.json"
-_NOT_NEEDED = "failed, and what reads it is finished"
 
 
 @dataclasses.dataclass
@@ -111,8 +110,9 @@ def plan_steps(workshop: Workshop) -> dict[str, StepPlan]:
         found[step.name] = plan
     for name in reversed(found):
         users = [plan for plan in found.values() if name in plan.step.needs]
-        if found[name].is_waiting and users and all(map(_is_done_without, users)):
-            found[name] = dataclasses.replace(found[name], action="skip", reason=_NOT_NEEDED)
+        if (own := found[name]).is_waiting and users and all(map(_reads_nothing_more, users)):
+            reason = f"{own.reason}; what reads it is finished"
+            found[name] = dataclasses.replace(own, action="skip", reason=reason)
     return found
 
 
@@ -122,25 +122,28 @@ def find_keys(step: Step, works: Mapping[str, StepPlan]) -> dict[str, str]:
     If it goes on without those that failed, as a choice among trials does, what it writes depends
     on which did; they have the key "failed".
     """
-    tolerates = not PROGRAMS[step.program].needs_all
+    needs_all = PROGRAMS[step.program].needs_all
     return {
-        name: "failed" if tolerates and _has_failed(name, works) else works[name].record.key
+        name: works[name].record.key if needs_all or not _has_no_output(name, works) else "failed"
         for name in step.needs
     }
 
 
-def _has_failed(name: str, works: Mapping[str, StepPlan]) -> bool:
-    """Returns whether a step, or one that it needs, has failed."""
+def _has_no_output(name: str, works: Mapping[str, StepPlan]) -> bool:
+    """Returns whether a step has no output since it, or one that it needs, has failed."""
     work = works[name]
     return bool(work.record.failure) or (
-        not work.record.finished and any(_has_failed(each, works) for each in work.step.needs)
+        not work.record.finished and any(_has_no_output(each, works) for each in work.step.needs)
     )
 
 
-def _is_done_without(plan: StepPlan) -> bool:
-    """Returns whether a step is finished, or skipped, though one that it needs had failed."""
-    tolerates = not PROGRAMS[plan.step.program].needs_all
-    return plan.action == "skip" or (plan.action == "none" and tolerates)
+def _reads_nothing_more(plan: StepPlan) -> bool:
+    """Returns whether a step will not read the steps that it needs.
+
+    It is skipped, or has finished and can do without one that failed.
+    """
+    needs_all = PROGRAMS[plan.step.program].needs_all
+    return plan.action == "skip" or (plan.action == "none" and not needs_all)
 
 
 def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:

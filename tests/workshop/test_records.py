@@ -89,6 +89,14 @@ def test_choice_that_is_made_anew_among_more_trials_trains_its_row_again(tmp_pat
     steps = [first, second, choice, row]
     assert run(steps, tmp_path, b=FAIL) == ("a b choice row ", {"b": "no space"})
     assert run(steps, tmp_path) == ("", {})
+    planned = plan_steps(ShortPrograms(steps, tmp_path))["b"]
+    reason = "failed: no space; what reads it is finished"
+    assert (planned.action, planned.reason) == ("skip", reason)
+    (tmp_path / "a").rename(tmp_path / "elsewhere")
+    planned = plan_steps(ShortPrograms(steps, tmp_path))["a"]
+    reason = f"{tmp_path}/a is missing; what reads it is finished"
+    assert (planned.action, planned.reason) == ("skip", reason)
+    (tmp_path / "elsewhere").rename(tmp_path / "a")
     for folder in (tmp_path / "choice", tmp_path / "steps/choice"):
         shutil.rmtree(folder)
     assert run(steps, tmp_path) == ("b choice row ", {})
