@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from t2t.evaluation.verification import check_unchanged
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
 from t2t.training.provenance import identify_code
-from t2t.workshop.step_keys import find_facts, list_changes, make_key
+from t2t.workshop.inputs import OF_SEARCH, find_flag_role
+from t2t.workshop.step_keys import Change, find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Step, Workshop, find_program
 
 RECORD = "record.json"
@@ -160,7 +161,11 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
     if old is None:
         return StepPlan(step, "run", "not begun", new)
     if changes := [*list_changes(old.facts, facts)]:
-        return StepPlan(step, "run", "; ".join(changes), new, is_aside=True)
+        reason = "; ".join(change.text for change in changes)
+        if _keeps_training(workshop, step, facts, changes):
+            new.starts = old.starts
+            return StepPlan(step, "continue", reason, new)
+        return StepPlan(step, "run", reason, new, is_aside=True)
     new.key = old.key  # so the steps that used its output stay finished
     if not old.finished:
         resumes = PROGRAMS[step.program].resumes
@@ -172,6 +177,26 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
     if fault := _find_fault(step.program, workshop.find_output(step.name)):
         return StepPlan(step, "run", fault, dataclasses.replace(old, finished="", code=new.code))
     return StepPlan(step, "none", "finished", old)
+
+
+def _keeps_training(
+    workshop: Workshop, step: Step, facts: Mapping[str, Any], changes: Sequence[Change]
+) -> bool:
+    """Returns whether a training goes on in its folder, since its search alone has changed.
+
+    Then it writes its config anew, and what needs it runs again. Where validation translates, the
+    best checkpoint depends on the search. Where several steps train in one folder, an earlier one
+    would find the checkpoints of a later one.
+    """
+    name = "training.translate_every"
+    translates = facts["flags"].get(f"config.{name}", facts["recipe"].get(name)) != 0
+    folders = [workshop.find_folder(each) for each in workshop.steps]
+    return (
+        step.program == "train"
+        and all(find_flag_role(change.flag) in OF_SEARCH for change in changes)
+        and not translates
+        and folders.count(workshop.find_folder(step.name)) == 1
+    )
 
 
 def _find_fault(program: str, output: Path) -> str:
