@@ -21,7 +21,7 @@ from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
 from t2t.training.provenance import identify_code
 from t2t.workshop.inputs import OF_SEARCH, find_flag_role
-from t2t.workshop.step_keys import Change, find_facts, list_changes, make_key
+from t2t.workshop.step_keys import FactChange, find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Step, Workshop, find_program
 
 RECORD = "record.json"
@@ -180,7 +180,7 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
 
 
 def _keeps_training(
-    workshop: Workshop, step: Step, facts: Mapping[str, Any], changes: Sequence[Change]
+    workshop: Workshop, step: Step, facts: Mapping[str, Any], changes: Sequence[FactChange]
 ) -> bool:
     """Returns whether a training goes on in its folder, since its search alone has changed.
 

@@ -49,34 +49,34 @@ def find_facts(
     return copied
 
 
-class Change(NamedTuple):
+class FactChange(NamedTuple):
     """A fact that differs."""
 
     text: str
     flag: str = ""  # that gives it, or the field of the recipe; empty: it is another fact
 
 
-def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FactChange]:
     """Yields each fact that differs.
 
     A field of the config that is newer than the record counts as its default there. Fields of
     machines are left out.
     """
     if old.get("program") != new["program"]:
-        yield Change(f"program: {old.get('program')} -> {new['program']}")
+        yield FactChange(f"program: {old.get('program')} -> {new['program']}")
     for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
         before, after = old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 end = "changed" if name in after else "is no longer read"
-                yield Change(words.format(name, end))
+                yield FactChange(words.format(name, end))
     defaults = _find_defaults() if old.get("recipe") else {}
     for section, unset in (("flags", {}), ("recipe", defaults)):
         before, after = unset | old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name) and not is_of_machine(name):
                 shown = "--" * (section == "flags")
-                yield Change(f"{shown}{name}: {before.get(name)} -> {after.get(name)}", name)
+                yield FactChange(f"{shown}{name}: {before.get(name)} -> {after.get(name)}", name)
 
 
 @functools.cache
