@@ -69,17 +69,20 @@ def test_packages_that_are_missing_or_of_a_foreign_version_are_findings(
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("kind", ["", "causal_"])
 def test_attention_that_fails_or_has_no_finite_gradients_is_noticed(
-    fails: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attend(query: jax.Array, *_: Any) -> jax.Array:
+    def attend(query: jax.Array, *_: Any, **__: Any) -> jax.Array:
         if fails:
             raise RuntimeError("no cuDNN\nat all")
         return query * jnp.nan
 
-    monkeypatch.setattr("t2t.ops.select_kernels.fast_attention", attend)
-    found = "no cuDNN" if fails else "they are not finite"
-    assert checks.find_attention().problem.startswith(f"{found}: train with --config.model.kernels")
+    monkeypatch.setattr(f"t2t.ops.select_kernels.fast_{kind}attention", attend)
+    found = "causal: " + ("no cuDNN" if fails else "they are not finite")
+    problem = checks.find_attention().problem
+    assert problem.endswith(f"{found}: train with --config.model.kernels=textbook, and report it")
+    assert problem.startswith("causal: ") == bool(kind)
 
 
 def test_problems_are_printed_and_set_the_exit_status(tmp_path: Path) -> None:

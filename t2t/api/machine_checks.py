@@ -168,6 +168,7 @@ def find_collective() -> Finding:
 def find_attention() -> Finding:
     """Differentiates attention over a row of 64 positions, half of them padding that sees no key.
 
+    It does so for an encoder's mask and for a causal one, which cuDNN computes by another kernel.
     Logits are -128: such gradients were not finite on an H100 (t2t/ops/cudnn_attention.py).
     """
     from t2t.model.kv_cache import KeyValue
@@ -177,18 +178,26 @@ def find_attention() -> Finding:
     real = jnp.arange(64) < 32
     mask = (real[:, None] & real)[None, None]
 
-    def attend(query: jax.Array, memory: KeyValue) -> jax.Array:
-        return select_kernels.fast_attention(query, memory, mask)[:, :32].astype(jnp.float32).sum()
+    def sum_heads(query: jax.Array, memory: KeyValue, causal: bool) -> jax.Array:
+        if causal:
+            heads = select_kernels.fast_causal_attention(query, memory, jnp.tril(mask))
+        else:
+            heads = select_kernels.fast_attention(query, memory, mask)
+        return heads[:, :32].astype(jnp.float32).sum()
 
-    problem = ""
-    try:
-        gradients = jax.jit(jax.grad(attend, (0, 1)))(ones, KeyValue(-16 * ones, ones))
-        if not all(jnp.isfinite(one).all() for one in jax.tree.leaves(gradients)):
-            problem = "they are not finite"
-    except Exception as error:  # of a compiler or cuDNN: a finding
-        problem = str(error).strip().partition("\n")[0]
+    differentiate = jax.jit(jax.grad(sum_heads, (0, 1)), static_argnums=2)
+    problems = []
+    for causal in (False, True):
+        kind = "causal: " * causal
+        try:
+            gradients = differentiate(ones, KeyValue(-16 * ones, ones), causal)
+            if not all(jnp.isfinite(one).all() for one in jax.tree.leaves(gradients)):
+                problems.append(f"{kind}they are not finite")
+        except Exception as error:  # of a compiler or cuDNN: a finding
+            problems.append(kind + str(error).strip().partition("\n")[0])
     remedy = ": train with --config.model.kernels=textbook, and report it"
-    return Finding("gradients over 64 positions", problem and problem + remedy)
+    problem = f"{', '.join(problems)}{remedy}" if problems else ""
+    return Finding("gradients over 64 positions", problem)
 
 
 def find_clocks() -> Finding:

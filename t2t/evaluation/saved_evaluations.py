@@ -397,7 +397,7 @@ def load_evaluation(path: Path) -> Evaluation:
     except FileNotFoundError:
         raise EvaluationError(f"{path} does not exist") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise EvaluationError(f"{path} cannot be read: {error}") from None
+        raise EvaluationError(f"{path} cannot be read ({error}); evaluate again") from None
     if fault := next(_list_faults(result), ""):
         raise EvaluationError(f"{path} was not written by t2t.evaluate, or edited: {fault}")
     return Evaluation(path, result)

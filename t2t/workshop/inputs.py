@@ -30,6 +30,7 @@ from t2t.training.own_sources import hash_sources, read_imports, read_sources
 from t2t.workshop.steps import PLACEHOLDER, Step, Workshop, find_flags, find_paths, list_texts
 
 OF_MACHINES = {Role.DEVICES, Role.STORE}
+OF_SEARCH = {Role.SEARCH, Role.SEARCH_BATCHES}
 _FACTS = ".inputs"  # the folder of hashes of inputs from outside, kept while they do not change
 # Files of a run that are not hashed, since they change when the run is used.
 _NOT_HASHED = ("evaluations", "tensorboard", "lock", "ledger.jsonl", "metrics.jsonl", "stop.json")
@@ -95,8 +96,13 @@ def hash_inputs(
 
 def is_of_machine(name: str) -> bool:
     """Returns whether a flag gives a field that says where and on what a program runs."""
+    return find_flag_role(name) in OF_MACHINES
+
+
+def find_flag_role(name: str) -> Role | None:
+    """Returns the role of the config's field that a flag gives; None if it gives no such field."""
     field = name.removeprefix("config.")
-    return field in FIELD_TYPES and find_role(field) in OF_MACHINES
+    return find_role(field) if field in FIELD_TYPES else None
 
 
 def _list_plugins(fields: Mapping[str, Any]) -> Iterator[str]:

@@ -1,28 +1,30 @@
 """Records of steps, and the plan that follows from them.
 
 A step is finished if its record says so, its facts are still the same (`step_keys`), and its output
-exists.
+exists; an evaluation also has to be undamaged.
 """
 
 import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t.config.fields import ConfigError
 from t2t.config.measures import MEASURE_MODULES
 from t2t.evaluation.requests import MeasureModels
+from t2t.evaluation.saved_evaluations import EvaluationError, load_evaluation
+from t2t.evaluation.verification import check_unchanged
 from t2t.storage.atomic_files import list_files, write_file
 from t2t.storage.paths import measure_size
 from t2t.training.provenance import identify_code
-from t2t.workshop.step_keys import find_facts, list_changes, make_key
+from t2t.workshop.inputs import OF_SEARCH, find_flag_role
+from t2t.workshop.step_keys import FactChange, find_facts, list_changes, make_key
 from t2t.workshop.steps import PROGRAMS, Step, Workshop, find_program
 
 RECORD = "record.json"
-_NOT_NEEDED = "failed, and what reads it is finished"
 
 
 @dataclasses.dataclass
@@ -109,8 +111,9 @@ def plan_steps(workshop: Workshop) -> dict[str, StepPlan]:
         found[step.name] = plan
     for name in reversed(found):
         users = [plan for plan in found.values() if name in plan.step.needs]
-        if found[name].is_waiting and users and all(map(_is_done_without, users)):
-            found[name] = dataclasses.replace(found[name], action="skip", reason=_NOT_NEEDED)
+        if (own := found[name]).is_waiting and users and all(map(_reads_nothing_more, users)):
+            reason = f"{own.reason}; what reads it is finished"
+            found[name] = dataclasses.replace(own, action="skip", reason=reason)
     return found
 
 
@@ -120,25 +123,28 @@ def find_keys(step: Step, works: Mapping[str, StepPlan]) -> dict[str, str]:
     If it goes on without those that failed, as a choice among trials does, what it writes depends
     on which did; they have the key "failed".
     """
-    tolerates = not PROGRAMS[step.program].needs_all
+    needs_all = PROGRAMS[step.program].needs_all
     return {
-        name: "failed" if tolerates and _has_failed(name, works) else works[name].record.key
+        name: works[name].record.key if needs_all or not _has_no_output(name, works) else "failed"
         for name in step.needs
     }
 
 
-def _has_failed(name: str, works: Mapping[str, StepPlan]) -> bool:
-    """Returns whether a step, or one that it needs, has failed."""
+def _has_no_output(name: str, works: Mapping[str, StepPlan]) -> bool:
+    """Returns whether a step has no output since it, or one that it needs, has failed."""
     work = works[name]
     return bool(work.record.failure) or (
-        not work.record.finished and any(_has_failed(each, works) for each in work.step.needs)
+        not work.record.finished and any(_has_no_output(each, works) for each in work.step.needs)
     )
 
 
-def _is_done_without(plan: StepPlan) -> bool:
-    """Returns whether a step is finished, or skipped, though one that it needs had failed."""
-    tolerates = not PROGRAMS[plan.step.program].needs_all
-    return plan.action == "skip" or (plan.action == "none" and tolerates)
+def _reads_nothing_more(plan: StepPlan) -> bool:
+    """Returns whether a step will not read the steps that it needs.
+
+    It is skipped, or has finished and can do without one that failed.
+    """
+    needs_all = PROGRAMS[plan.step.program].needs_all
+    return plan.action == "skip" or (plan.action == "none" and not needs_all)
 
 
 def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready: bool) -> StepPlan:
@@ -155,7 +161,11 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
     if old is None:
         return StepPlan(step, "run", "not begun", new)
     if changes := [*list_changes(old.facts, facts)]:
-        return StepPlan(step, "run", "; ".join(changes), new, is_aside=True)
+        reason = "; ".join(change.text for change in changes)
+        if _keeps_training(workshop, step, facts, changes):
+            new.starts = old.starts
+            return StepPlan(step, "continue", reason, new)
+        return StepPlan(step, "run", reason, new, is_aside=True)
     new.key = old.key  # so the steps that used its output stay finished
     if not old.finished:
         resumes = PROGRAMS[step.program].resumes
@@ -164,10 +174,41 @@ def plan_step(workshop: Workshop, step: Step, keys: Mapping[str, str], *, ready:
             return StepPlan(step, "run", reason, new, is_aside=True)
         reason = f"failed: {old.failure}" if old.failure else "not finished"
         return StepPlan(step, "continue" if resumes else "run", reason, old)
-    if not (output := workshop.find_output(step.name)).exists():
-        reason = f"{output} is missing"
-        return StepPlan(step, "run", reason, dataclasses.replace(old, finished="", code=new.code))
+    if fault := _find_fault(step.program, workshop.find_output(step.name)):
+        return StepPlan(step, "run", fault, dataclasses.replace(old, finished="", code=new.code))
     return StepPlan(step, "none", "finished", old)
+
+
+def _keeps_training(
+    workshop: Workshop, step: Step, facts: Mapping[str, Any], changes: Sequence[FactChange]
+) -> bool:
+    """Returns whether a training goes on in its folder, since its search alone has changed.
+
+    Then it writes its config anew, and what needs it runs again. Where validation translates, the
+    best checkpoint depends on the search. Where several steps train in one folder, an earlier one
+    would find the checkpoints of a later one.
+    """
+    name = "training.translate_every"
+    translates = facts["flags"].get(f"config.{name}", facts["recipe"].get(name)) != 0
+    folders = [workshop.find_folder(each) for each in workshop.steps]
+    return (
+        step.program == "train"
+        and all(find_flag_role(change.flag) in OF_SEARCH for change in changes)
+        and not translates
+        and folders.count(workshop.find_folder(step.name)) == 1
+    )
+
+
+def _find_fault(program: str, output: Path) -> str:
+    """Says why the output of a finished step cannot be used; empty: it can."""
+    if not output.exists():
+        return f"{output} is missing"
+    if PROGRAMS[program].evaluates:
+        try:
+            check_unchanged(load_evaluation(output))
+        except EvaluationError as error:
+            return str(error)
+    return ""
 
 
 @functools.cache

@@ -147,6 +147,8 @@ def _find_state(workshop: Workshop, works: Mapping[str, StepPlan], name: str) ->
         if work.step.program == "train" and (metrics := read_metrics(run)):
             last = read_saved_config(run / "config.json").training.steps
             return f"stopped after step {metrics[-1]['step']} of {last}"
+    if works[name].record.starts:
+        return workshop.shorten(works[name].reason)
     return "not started"
 
 

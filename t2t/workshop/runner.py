@@ -100,10 +100,10 @@ class Runner:
         step = self._workshop.steps[name]
         missing = {*step.needs, *step.after} - self._finished
         return not missing or (
-            not PROGRAMS[step.program].needs_all and all(map(self._has_failed, missing))
+            not PROGRAMS[step.program].needs_all and all(map(self._cannot_finish, missing))
         )
 
-    def _has_failed(self, name: str) -> bool:
+    def _cannot_finish(self, name: str) -> bool:
         """Returns whether a step cannot be finished now: it, or one that it needs, has failed."""
         step = self._workshop.steps[name]
         return (
@@ -111,7 +111,9 @@ class Runner:
             or name in self._others
             or (
                 PROGRAMS[step.program].needs_all
-                and any(self._has_failed(each) for each in step.needs if each not in self._finished)
+                and any(
+                    self._cannot_finish(each) for each in step.needs if each not in self._finished
+                )
             )
         )
 

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t.config.fields import Config, flatten
 from t2t.workshop.inputs import (
@@ -49,26 +49,34 @@ def find_facts(
     return copied
 
 
-def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each fact that differs.
+class FactChange(NamedTuple):
+    """A fact that differs."""
+
+    text: str
+    flag: str = ""  # that gives it, or the field of the recipe; empty: it is another fact
+
+
+def list_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FactChange]:
+    """Yields each fact that differs.
 
     A field of the config that is newer than the record counts as its default there. Fields of
     machines are left out.
     """
     if old.get("program") != new["program"]:
-        yield f"program: {old.get('program')} -> {new['program']}"
+        yield FactChange(f"program: {old.get('program')} -> {new['program']}")
     for section, words in (("steps", "step {} {}"), ("inputs", "{} {}")):
         before, after = old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
-                yield words.format(name, "changed" if name in after else "is no longer read")
+                end = "changed" if name in after else "is no longer read"
+                yield FactChange(words.format(name, end))
     defaults = _find_defaults() if old.get("recipe") else {}
     for section, unset in (("flags", {}), ("recipe", defaults)):
         before, after = unset | old.get(section, {}), new[section]
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name) and not is_of_machine(name):
                 shown = "--" * (section == "flags")
-                yield f"{shown}{name}: {before.get(name)} -> {after.get(name)}"
+                yield FactChange(f"{shown}{name}: {before.get(name)} -> {after.get(name)}", name)
 
 
 @functools.cache

@@ -22,12 +22,13 @@ from t2t.sweeps.sweep_steps import EvaluationProtocol, SweepPlan
 from t2t.sweeps.tuning import list_trials
 from t2t.training.stop_request import record_stop, request_stop
 from t2t.training.total_flops import count_flops
-from t2t.workshop.records import Record, StepPlan
+from t2t.workshop.records import Record, StepPlan, plan_steps
 from t2t.workshop.report import average
 from t2t.workshop.steps import Workshop
 from tests.data.small_corpus import PAIRS
 from tests.evaluation.saved_evaluations import REFERENCES, save, save_predictions, spoil
-from tests.workshop.short_programs import STARTED
+from tests.workshop.short_programs import STARTED, ShortPrograms
+from tests.workshop.short_programs import run as run_steps
 
 
 def publish(perplexity: float, bleu: float, parameters: int | None = None) -> Published:
@@ -141,6 +142,30 @@ def test_rows_are_judged_by_each_further_task_in_a_section_of_its_own(tmp_path: 
     assert not read_table(text)["one_head"][2].startswith("worse")
     content = json.loads((tmp_path / "report.json").read_text())
     assert [line["name"] for line in content["tasks"]["de-en"]] == ["base", "one_head", "later"]
+
+
+@pytest.mark.parametrize("file", ["sweep.json", "sweep.txt"])
+@pytest.mark.usefixtures("no_plots")
+def test_a_damaged_evaluation_is_named_by_the_report_and_made_again(
+    tmp_path: Path, file: str
+) -> None:
+    rows = [Row("base"), Row("one_head", {"model.num_heads": 1})]
+    runs = make_runs(Config(tokenizer=TokenizerConfig(vocab_size=400)), rows, tmp_path)[0]
+    own = SweepPlan("configs/quickstart.py", {}, PLAN.protocol)
+    steps = [step for job in own.list_jobs(runs).values() for step in job.steps]
+    run_steps(steps, tmp_path)
+    for each in runs:
+        save(each.workdir, spoil(8), name="sweep", config=overrides(each.config))
+    assert run_steps(steps, tmp_path) == ("", {})
+    damaged = tmp_path / "one_head-seed0" / "evaluations" / file
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    workshop = ShortPrograms(steps, tmp_path)
+    write_report(workshop, runs, "bleu", own, plan_steps(workshop))
+    cells = read_table((tmp_path / "report.md").read_text())
+    assert cells["base"][1]
+    assert re.search(r"\{one_head-seed0-scores\}.* evaluate again", " ".join(cells["one_head"]))
+    assert run_steps(steps, tmp_path) == ("one_head-seed0-scores ", {})
+    assert run_steps(steps, tmp_path) == ("", {})
 
 
 def report(runs: list[SweepRun], measure: str = "bleu") -> str:

@@ -1,12 +1,15 @@
 """Steps with programs that take no time in place of those of t2t."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t.evaluation.saved_evaluations import compute_digests
 from t2t.workshop.records import plan_steps
 from t2t.workshop.runner import Runner
-from t2t.workshop.steps import Step, Workshop
+from t2t.workshop.steps import PROGRAMS, Step, Workshop
+from tests.evaluation.saved_evaluations import describe
 
 TRAIN = {"config": "configs/quickstart.py"}
 # A line of a training's ledger, as far as reports read it.
@@ -19,7 +22,10 @@ FAIL = "raise SystemExit('no space')"
 
 
 class ShortPrograms(Workshop):
-    """Each writes its flags to its output, or to a file in it; before that it runs its script."""
+    """Each writes its flags to its output, or to a file in it; before that it runs its script.
+
+    An evaluation has them beside scores by no measure.
+    """
 
     def __init__(self, steps: Sequence[Step], workdir: Path, scripts: Mapping[str, str] = {}):
         super().__init__(steps, workdir)
@@ -28,12 +34,16 @@ class ShortPrograms(Workshop):
     def make_command(self, step: Step) -> list[str]:
         output, log = self.find_output(step.name), self.workdir / "ran"
         place = output if output.suffix else output / "flags"
+        written = str(self.resolve(step))
+        if PROGRAMS[step.program].evaluates:
+            result = describe({}, 1, texts={}, flags=written)
+            written = json.dumps(result | {"sha256": compute_digests(place, result)})
         lines = [
             "import os",
             f"open({str(log)!r}, 'a').write({step.name + ' '!r})",
             self.scripts.get(step.name, ""),
             f"os.makedirs({str(place.parent)!r}, exist_ok=True)",
-            f"open({str(place)!r}, 'w').write({str(self.resolve(step))!r})",
+            f"open({str(place)!r}, 'w').write({written!r})",
         ]
         return [sys.executable, "-S", "-c", "\n".join(lines)]
 

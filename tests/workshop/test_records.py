@@ -59,6 +59,31 @@ def test_what_was_cut_off_continues_if_its_program_can(
     assert (tmp_path / "old" / "a.1" / "part").exists() == (updated and not is_kept)
 
 
+@pytest.mark.parametrize(
+    ("flags", "later", "is_kept"),
+    [({}, (), True), ({"config.training.translate_every": 5}, (), False), ({}, ("c",), False)],
+)
+def test_a_training_with_another_search_goes_on_and_is_evaluated_again(
+    tmp_path: Path, flags: dict[str, int], later: tuple[str, ...], is_kept: bool
+) -> None:
+    """Not where the best checkpoint depends on the search, or another step goes on with it."""
+
+    def make(beam: int) -> list[Step]:
+        own = {**TRAIN, "config.decoding.beam_size": beam, **flags}
+        evaluation = Step("b", "evaluate", {"workdir": "{a}"})
+        return [*(Step(name, "train", own, "run") for name in ("a", *later)), evaluation]
+
+    run(make(4), tmp_path)
+    (tmp_path / "run" / "checkpoint").touch()
+    planned = plan_steps(ShortPrograms(make(1), tmp_path))["a"]
+    assert planned.reason == "--config.decoding.beam_size: 4 -> 1"
+    assert planned.action == ("continue" if is_kept else "run")
+    assert run(make(1), tmp_path) == (" ".join(["a", *later, "b "]), {})
+    assert (tmp_path / "run" / "checkpoint").exists() == is_kept
+    assert len(plan_steps(ShortPrograms(make(1), tmp_path))["a"].record.starts) == 1 + is_kept
+    assert run(make(1), tmp_path) == ("", {})
+
+
 def test_what_is_finished_stays_so_when_the_config_gets_another_field(tmp_path: Path) -> None:
     steps = [Step("a", "train", TRAIN), Step("b", "export", {"workdir": "{a}"})]
     run(steps, tmp_path)
@@ -89,6 +114,14 @@ def test_choice_that_is_made_anew_among_more_trials_trains_its_row_again(tmp_pat
     steps = [first, second, choice, row]
     assert run(steps, tmp_path, b=FAIL) == ("a b choice row ", {"b": "no space"})
     assert run(steps, tmp_path) == ("", {})
+    planned = plan_steps(ShortPrograms(steps, tmp_path))["b"]
+    reason = "failed: no space; what reads it is finished"
+    assert (planned.action, planned.reason) == ("skip", reason)
+    (tmp_path / "a").rename(tmp_path / "elsewhere")
+    planned = plan_steps(ShortPrograms(steps, tmp_path))["a"]
+    reason = f"{tmp_path}/a is missing; what reads it is finished"
+    assert (planned.action, planned.reason) == ("skip", reason)
+    (tmp_path / "elsewhere").rename(tmp_path / "a")
     for folder in (tmp_path / "choice", tmp_path / "steps/choice"):
         shutil.rmtree(folder)
     assert run(steps, tmp_path) == ("b choice row ", {})
