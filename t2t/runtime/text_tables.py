@@ -45,26 +45,22 @@ def format_table(
     until the table is `WIDTH` wide; a no-break space keeps words together, and becomes a space.
     """
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = _find_widths([[*header], *lines], wrapped) if wrapped else None
+    if wrapped:
+        header, *lines = _wrap_cells([[*header], *lines], wrapped)
     if markdown:
         header = [_escape(name) for name in header]
         lines = [[_escape(cell) for cell in line] for line in lines]
-    table = tabulate.tabulate(
+    return tabulate.tabulate(
         lines,
         header,
         tablefmt="html" if html else "github" if markdown else "simple" if header else "plain",
         disable_numparse=True,  # show numbers as given: no 1e-05 for 0.000010
         preserve_whitespace=True,  # keep the indentation of cells
         colalign=["right" if letter == "r" else "left" for letter in align] or None,
-        maxcolwidths=widths,
-        maxheadercolwidths=widths,
-        break_on_hyphens=False,
     )
-    return table.replace(NO_BREAK, " ") if wrapped else table
 
 
-def _find_widths(lines: list[list[str]], wrapped: Sequence[int]) -> list[int]:
-    """Returns the width of each column, less than its cells need if the table is too wide."""
+def _wrap_cells(lines: list[list[str]], wrapped: Sequence[int]) -> list[list[str]]:
     widths = [
         max(len(part) for cell in column for part in cell.split("\n"))
         for column in zip(*lines, strict=True)
@@ -76,7 +72,18 @@ def _find_widths(lines: list[list[str]], wrapped: Sequence[int]) -> list[int]:
         if widths[widest] <= _NARROWEST:
             break
         widths[widest] -= 1
-    return widths
+    return [
+        [
+            _wrap_cell(cell, widths[number]) if number in wrapped else cell
+            for number, cell in enumerate(line)
+        ]
+        for line in lines
+    ]
+
+
+def _wrap_cell(cell: str, width: int) -> str:
+    parts = (textwrap.wrap(part, width, break_on_hyphens=False) for part in cell.split("\n"))
+    return "\n".join(line.replace(NO_BREAK, " ") for lines in parts for line in lines)
 
 
 def wrap_text(text: str, indent: str = "") -> str:
