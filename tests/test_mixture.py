@@ -168,7 +168,7 @@ def test_text_that_does_not_fit_its_task_is_refused_before_training(
 ) -> None:
     (tmp_path / "long.de").write_text("zu lang " * 99 + "\n" + "sehr lang " * 99 + "\n\n")
     (tmp_path / "mend.en").write_text("mend this: it\n" * 3)
-    (tmp_path / "blank.de").write_text("\n\r\n")
+    (tmp_path / "blank.de").write_text("  \n\r\n")
     fill = config.data.mixture[1]
     mixture = tuple(entry.format(folder=tmp_path) for entry in entries)
     data = {"mixture": (*mixture, fill) if len(mixture) == 1 else mixture, "stages": ()}

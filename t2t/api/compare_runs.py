@@ -197,7 +197,7 @@ def _check_choice(
         if value and evaluation:
             raise ConfigError(f"--{name} and --evaluation both choose; leave one of them out")
     places = [place for operand in operands for place in split_run_paths(operand)]
-    if not (split or evaluation or task) or not all(map(is_scores_file, places)):
+    if not (split or evaluation) or not all(map(is_scores_file, places)):
         return
     for found in map(load_evaluation, places):
         own = found.passport.data["split"]
@@ -205,8 +205,6 @@ def _check_choice(
             raise ConfigError(
                 f"{found.path} is of the split {own}, not of --split={split}; {_FILES}"
             )
-        if task not in ("", found.passport.task):
-            raise ConfigError(f"{found.path} is not of --task={task}; {_FILES}")
         if evaluation not in ("", found.name):
             raise ConfigError(f"{found.path} is not --evaluation={evaluation}; {_FILES}")
 

@@ -104,8 +104,8 @@ Size = Annotated[PositiveInt, _AT_MOST]  # of an array's dimension
 SourcePrefix = Annotated[
     str,
     Rule(
-        "close each angle bracket of a symbol, such as <fill>",
-        lambda value: not any(re.fullmatch(r"<\w[^<>]*|\w[^<>]*>", word) for word in value.split()),
+        "have angle brackets around whole words alone",
+        lambda value: not re.search(r"<\w|\w>", re.sub(r"(?<!\S)<[^<>\s]+>(?!\S)", "", value)),
     ),
 ]
 StackName = Annotated[

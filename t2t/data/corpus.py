@@ -11,6 +11,7 @@ import functools
 import hashlib
 import mmap
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,17 +32,12 @@ from t2t.storage.open_text import (
     find_compression,
     open_text,
 )
-from t2t.storage.paths import (
-    describe_error,
-    find_version,
-    make_path,
-    measure_size,
-    storage_errors,
-)
+from t2t.storage.paths import describe_error, find_version, make_path, storage_errors
 from t2t.storage.staging import stage_file
 
 Pair = tuple[str, str]
 
+_VISIBLE = re.compile(rb"\S")
 _BLOCK = 1 << 24  # bytes scanned at once for line ends
 _LINES = 1 << 14  # lines decoded at once
 _SAMPLED = 100  # neighbouring pairs of a sample, which are read together
@@ -119,11 +115,16 @@ class TextFile:
         if known is None:
             self._check_encoding()
             text, _, bounds = self._lines
-            known = {"lines": len(bounds) - 1, "sha256": hashlib.sha256(text).hexdigest()}
+            known = {
+                "lines": len(bounds) - 1,
+                "sha256": hashlib.sha256(text).hexdigest(),
+                "blank": not _VISIBLE.search(text, int(bounds[0])),
+            }
             if facts:
                 remember(facts, self.path, known, self._version)
         self._num_lines = int(known["lines"])
         self.sha256 = str(known["sha256"])  # of the uncompressed text
+        self._is_blank = bool(known.get("blank"))
 
     def __len__(self) -> int:
         return self._num_lines
@@ -139,10 +140,8 @@ class TextFile:
         return [line.removesuffix("\r") for line in lines[: stop - start]]
 
     def check_filled(self) -> None:
-        """Raises `DataError` if all lines are empty."""
-        # A file of CR LF and a byte order mark is no larger; all others need not be read here.
-        is_tiny = measure_size(self.path) <= 2 * len(self) + 3
-        if is_tiny and not any(line.strip() for line in self.read(0, len(self))):
+        """Raises `DataError` if no line has text."""
+        if self._is_blank:
             raise DataError(f"{self.path} has empty lines alone; it needs a line with text")
 
     def _check_version(self) -> None:
@@ -235,7 +234,7 @@ class TextCorpus(Corpus):
             )
 
     def check_filled(self) -> None:
-        """Raises `DataError` if one of the files has empty lines alone."""
+        """Raises `DataError` if a file has no line with text."""
         for file in (self._src, self._tgt):
             file.check_filled()
 

@@ -158,10 +158,11 @@ class Tokenizer:
                 text = " ".join(words)
                 ids += self.encode_words([text])[0][:-1]
                 unknown += self.find_unknown([text])[0]
-        if unknown:
+        if UNK_ID in ids:
+            lacking = ", ".join(map(repr, dict.fromkeys(unknown))) or "a piece"
             raise VocabularyError(
-                f"the vocabulary lacks {', '.join(map(repr, unknown))} of data.prefix={prefix!r}; "
-                "a prefix for this vocabulary has its symbols and characters alone"
+                f"the vocabulary lacks {lacking} of data.prefix={prefix!r}; use only symbols and "
+                "characters that it has"
             )
         prefixed.tag_ids, prefixed.prefix = (*self.tag_ids, *ids), " ".join(prefix.split())
         return prefixed

@@ -33,7 +33,8 @@ def find_evaluation(
     A run directory holds several. `name` chooses one by the name of its file. Else the newest one
     of `split` is taken, by default of test. `checkpoint`, such as best, last, 300 or avg:5, limits
     them to evaluations of this checkpoint; the one at the latest step is taken, of several the
-    newest. `task` limits them to those of a task or a direction; it is needed if there are several.
+    newest. `task` limits them to those of a task or a direction, in a run of several; it is needed
+    if evaluations of several are saved.
 
     Raises:
         EvaluationError: no evaluation fits, those that fit are of several tasks, or the file is
@@ -48,13 +49,18 @@ def find_evaluation(
                 f"{place} is of {found.passport.describe_origin()}, not of "
                 f"--checkpoint={checkpoint}; leave it out, or name the run directory"
             )
+        if task and found.passport.task not in ("", task):
+            raise EvaluationError(
+                f"{place} is of the task {found.passport.task}, not of --task={task}; leave it "
+                "out, or name the run directory"
+            )
         return found
     split = split or "test"
     listed = [each for each in list_evaluations(place) if each.passport.is_of_run]
     listed = [each for each in listed if each.passport.data["split"] == split]
     flags = f"--workdir={shlex.quote(str(place))} --split={split}"
     if task:
-        listed = [each for each in listed if each.passport.task == task]
+        listed = [each for each in listed if each.passport.task in ("", task)]
         flags += f" --task={task}"
     if checkpoint:
         listed = [each for each in listed if _has_checkpoint(each, checkpoint)]

@@ -68,8 +68,9 @@ class Passport:
 
     @property
     def task(self) -> str:
-        """The name of the run's task, such as fill or en-de; empty if it is not known."""
-        return str(self.data.get("task") or self.data.get("direction", ""))
+        """The task, such as fill or en-de, of a run that has several; else empty."""
+        direction = self.data.get("direction", "") if "data.directions" in self.config else ""
+        return str(self.data.get("task") or direction)
 
     @property
     def is_of_run(self) -> bool:

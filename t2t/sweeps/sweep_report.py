@@ -182,8 +182,9 @@ def name_main_task(runs: Sequence[SweepRun], plan: SweepPlan) -> Iterator[str]:
     data = runs[0].config.data
     if len(list_tasks(data)) > 1:
         main = choose_task(data, plan.protocol.task).task
-        judged = ", ".join(plan.protocol.others) or "no other task; --other_tasks=all adds them"
-        yield f"All scores are of the task {main}, except in sections on {judged}."
+        others = ", ".join(plan.protocol.others)
+        more = f", except in sections on {others}" if others else "; --other_tasks=all adds others"
+        yield f"All scores are of the task {main}{more}."
 
 
 def judge_task(

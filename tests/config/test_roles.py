@@ -49,6 +49,8 @@ ALLOWED = {
     # which dimension of the model is divided
     "runtime/mesh.py": "model.d_model model.d_ff model.num_heads model.num_kv_heads "
     "model.num_experts tokenizer.vocab_size",
+    # with which a direction is one of several tasks
+    "evaluation/passport.py": "data.directions",
     # with what training depends on the search
     "workshop/records.py": "training.translate_every",
     # what an open-ended schedule leaves free, and what --extend sets

@@ -14,7 +14,6 @@ import grimp
 import pytest
 
 from t2t.api.compare_runs import compare, verify
-from t2t.config.fields import ConfigError
 from t2t.evaluation.find_evaluations import find_evaluation, list_evaluations
 from t2t.evaluation.measure import Score
 from t2t.evaluation.saved_evaluations import (
@@ -66,14 +65,16 @@ def test_evaluation_of_several_tasks_is_chosen_by_the_task(tmp_path: Path) -> No
     ):
         find_evaluation(tmp_path, "test")
     assert find_evaluation(tmp_path, "test", task="fill").name == "two"
-    shown = compare([str(tmp_path)], None, "test", "", None, task="translate")
+    plain = tmp_path / "plain"  # its one task has no name
+    save(plain, spoil(2), name="one", data={"direction": "en-de"})
+    shown = compare([str(tmp_path), str(plain)], None, "test", "", None, task="translate")
     assert "evaluation one" in shown
     with pytest.raises(
         EvaluationError, match=r"no evaluation of test of the task go; .* --task=go$"
     ):
         find_evaluation(tmp_path, "test", task="go")
     file = str(tmp_path / "evaluations" / "one.json")
-    with pytest.raises(ConfigError, match=r"one\.json is not of --task=fill; the file chooses"):
+    with pytest.raises(EvaluationError, match=r"of the task translate, not of --task=fill; leave"):
         compare([file], None, "", "", None, task="fill")
 
 
