@@ -113,7 +113,7 @@ def list_results() -> list[str]:
         bleu(*find_difference(verdict), "+"),
         bleu(*read_verdict("transfer/1000", "from-translation"), "+"),
         bleu(*find_difference(mixture), "+"),
-        bleu(*read_verdict("sharing/1500", "own-decoders")),
+        ", ".join(bleu(*read_verdict(f"sharing/{n}", "own-decoders")) for n in (1500, 4500)),
         bleu(gain["test"]["difference"], gain["test"]["interval"], "+"),
         bleu(*read_verdict("low_resource", "original_pairs")),
         bleu(*read_verdict("quickstart", "no_positions")),

@@ -240,6 +240,8 @@ def _check_published(published: Published) -> None:
 def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     """Returns base and the rows named in `only`, by row or group; all rows if it is empty.
 
+    A name that a row has is that row alone.
+
     Raises:
         ConfigError: no row or group has one of the names.
     """
@@ -247,7 +249,9 @@ def select(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(row.name for row in rows)
         raise ConfigError(f"--only={','.join(unknown)}: no such row; the rows are {names}")
-    return [row for row in rows if not only or row.name == BASE or {row.name, row.group} & {*only}]
+    chosen = {BASE, *only}
+    groups = chosen - {row.name for row in rows}
+    return [row for row in rows if not only or row.name in chosen or row.group in groups]
 
 
 def make_runs(

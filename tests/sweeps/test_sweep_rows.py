@@ -235,6 +235,7 @@ def test_only_takes_rows_and_groups_and_keeps_base() -> None:
     names = [row.name for row in select(rows, ["A", "big"])]
     assert names == ["base", "A-h1", "A-h4", "big"]
     assert select(rows, []) == rows
+    assert [row.name for row in select([*rows, Row("big-C")], ["big"])] == ["base", "big"]
     assert [row.name for row in select([*rows, Row("base-big")], ["big"])] == ["base", "big"]
     with pytest.raises(ConfigError, match="--only=F: no such row; the rows are base, A-h1"):
         select(rows, ["A", "F"])
