@@ -21,9 +21,9 @@ class Continuer(Translator):
 
     A model of `lm` reads a prompt at once, as the prefix of its cache, and the search begins with
     the prompt's last sub-word, or with BOS if it is empty. For one of `prefix_lm` the prompt is the
-    source. So `decoding.min_length`,
-    `decoding.max_extra_length`, scores and lengths are those of the sub-words behind the prompt. An
-    output ends before the first stop string; its score is still that of all that was searched.
+    source. So `decoding.min_length`, `decoding.max_extra_length`, scores and lengths are those of
+    the sub-words behind the prompt. An output ends before the first stop string; its score is still
+    that of all that was searched.
     """
 
     def __init__(

@@ -326,7 +326,7 @@ class SelectionRequest(ScoredRun, OneRun, Plugins):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedChoice(Request):
-    """One saved evaluation of a run directory: by its split and checkpoint, or by its name."""
+    """A saved evaluation of a run directory: by its split, checkpoint and task, or by its name."""
 
     split: str = ""  # use the run's newest evaluation of this split; default: test
     evaluation: str = ""  # use RUN/evaluations/NAME.json instead of the newest

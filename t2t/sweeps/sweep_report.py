@@ -150,9 +150,9 @@ def write_report(
         task: judge_task(workshop, runs, plan, works, task, name)
         for task, name in plan.protocol.others.items()
     }
-    verdicts = [
-        wrap_text(f"Task {task}: {section.sentences[0]}") for task, (section, _) in by_task.items()
-    ]
+    shown = [format_forest(forest, BASE)] if forest else []
+    for task, (section, _) in by_task.items():
+        shown.append(wrap_text(f"Task {task}: {section.sentences[0]}"))
     sections, content = describe_workshop(
         workshop, works, table, systems, found.sentences, notes,
         [describe_published(outcomes), describe_trials(choices), size],
@@ -172,7 +172,7 @@ def write_report(
             "tasks": {task: lines for task, (_, lines) in by_task.items()},
             "sizes": [dict(zip(sizes.header, x, strict=True)) for x in sizes.rows],
         },
-        terminal="\n\n".join([*([format_forest(forest, BASE)] if forest else []), *verdicts]),
+        terminal="\n\n".join(shown),
     )
     return report.write(workdir)
 
